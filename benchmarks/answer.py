@@ -1,18 +1,22 @@
-"""How far the model that a study ships is from the best that it trained, by the former rule and by today's.
+"""How far the model that a study ships is from the best that it trained, by
+the former rule and by today's.
 
-    python -m benchmarks.answer fashion-mnist.parquet DIRECTORY     # 20 minutes on two cores; prints Markdown
+    python -m benchmarks.answer fashion-mnist.parquet DIRECTORY  # 20 minutes on two cores
 
-Twenty searches of 40 trials on Fashion-MNIST, each with its own images, weights and proposals: 3,000 images to train
-on, 500 to validate. A rule sees validation alone. What it ships is measured on 20,000 images outside the study. The
-regret is its distance there from the best of the search's trials, in each metric on its own and with a temperature or
-as trained. All rules select from the same stored trials, so their differences are paired: mean over searches and 95% t
-interval. Finished searches are not repeated.
+Twenty searches of 40 trials on Fashion-MNIST, each with its own images, weights and
+proposals: 3,000 images to train on, 500 to validate. A rule sees validation alone. What it
+ships is measured on 20,000 images outside the study. The regret is its distance there from
+the best of the search's trials, in each metric on its own and with a temperature or as
+trained. All rules select from the same stored trials, so their differences are paired: mean
+over searches and 95% t interval. Finished searches are not repeated.
 """
 
 from __future__ import annotations
 
 import argparse
 import io
+import math
+import statistics
 import subprocess
 import sys
 from collections.abc import Callable
@@ -26,10 +30,11 @@ import pyarrow.parquet as pq
 import torch
 import yaml
 from PIL import Image
+from scipy.special import stdtrit
 
-from benchmarks.optimism import interval
-from study.analysis.pareto import complete, front, knee
+from study.analysis.pareto import front, knee
 from study.answer.choice import choose
+from study.confirmation.results import Results
 from study.schema.objective import RAW, TEMPERATURE
 from study.store.files import stored_classifier
 from study.store.study import Study, open_directory
@@ -39,15 +44,13 @@ from trainables.loading.cache import prepare
 from trainables.outputs.classifier import batches
 
 SEARCHES, FRESH = 20, 20_000
-PER_CLASS = {
-    "train": 300,
-    "validation": 50,
-    "test": 1,
-}  # a data set needs a test split; this one stays sealed
+# A data set needs a test split; this one stays sealed.
+PER_CLASS = {"train": 300, "validation": 50, "test": 1}
 MEASURED = ("accuracy", "nll", "ece")
 SERVED = (RAW, TEMPERATURE)
 
-# Methods, network and ranges of study/specs/digits.yaml when this was measured; a third of its trials.
+# Methods, network and ranges of study/specs/digits.yaml when this was measured;
+# a third of its trials.
 SPEC = """
 data: {name: parquet, augment: none}
 model: mlp
@@ -72,7 +75,7 @@ keep_models: all
 """
 
 
-# ---- the searches --------------------------------------------------------------------------------------------------
+# ---- the searches --------------------------------------------------------------------------------
 
 
 def drawn(labels: np.ndarray, seed: int) -> dict[str, np.ndarray]:
@@ -124,27 +127,31 @@ def searched(table: pa.Table, seed: int, directory: Path) -> Study:
     return open_directory(directory / name, name)
 
 
-# ---- the rules -----------------------------------------------------------------------------------------------------
+# ---- the rules -----------------------------------------------------------------------------------
 
 
 class Shipped(NamedTuple):
-    """What a rule takes: a trial, and whether its model is served as trained or with a temperature."""
+    """What a rule takes: a trial, and whether its model is served as trained
+    or with a temperature."""
 
     record: TrialRecord
     served: str
 
 
 def former(study: Study) -> Shipped:
-    """The knee of accuracy and ECE before the temperature, of all complete trials; then the temperature was added."""
-    found = knee(front(study.all_records(), study.objectives), study.objectives)
+    """The knee of accuracy and ECE before the temperature, of all complete trials; then
+    the temperature was added."""
+    found = knee(front(study.records(), study.objectives), study.objectives)
     assert found is not None
     return Shipped(found, TEMPERATURE)
 
 
 def todays(study: Study, serve: str, rule: str | None = None) -> Shipped:
-    """What `choose` takes before a confirmation, under a constraint on accuracy. rule: None is that of the answer."""
+    """What `choose` takes before a confirmation, under a constraint on accuracy. rule: None
+    is that of the answer."""
     plain = study.plain | {"serve": serve, "constraints": ["accuracy >= best - 0.02"]}
-    return Shipped(choose(replace(study, plain=plain), rule).record, serve)
+    found = Results(replace(study, plain=plain), study.records())
+    return Shipped(choose(found, rule).record, serve)
 
 
 FORMER = "former: the knee of all trials, with a temperature"
@@ -158,7 +165,7 @@ RULES: dict[str, Callable[[Study], Shipped]] = {
 }
 
 
-# ---- the regret ----------------------------------------------------------------------------------------------------
+# ---- the regret ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -189,8 +196,9 @@ def measured(logits: torch.Tensor, labels: torch.Tensor, temperature: float) -> 
 
 
 def fresh(study: Study, table: pa.Table, cache: Path) -> Fresh:
-    """The stored models on the fresh sample, with the temperature that `export` gives them; logits are cached."""
-    records = complete(study.all_records())
+    """The stored models on the fresh sample, with the temperature that `export` gives
+    them; logits are cached."""
+    records = study.records().complete
     names = [record.name for record in records]
     if not cache.exists():
         part = table.take(drawn(table["label"].to_numpy(), study.spec.seed)["fresh"])
@@ -251,12 +259,22 @@ def main() -> None:
     former_one = np.array(found[FORMER])
     for name, values in found.items():
         print(
-            f"| {name} | {' | '.join(cells(np.array(values), None if name == FORMER else former_one))} |"
+            f"| {name} |"
+            f" {' | '.join(cells(np.array(values), None if name == FORMER else former_one))} |"
         )
 
 
+def interval(values: list[float]) -> str:
+    reach = (
+        float(stdtrit(len(values) - 1, 0.975)) * statistics.stdev(values) / math.sqrt(len(values))
+    )
+    mean = statistics.fmean(values)
+    return f"{mean:+.4f} ({mean - reach:+.4f} to {mean + reach:+.4f})"
+
+
 def cells(own: np.ndarray, before: np.ndarray | None) -> list[str]:
-    """own, before: [searches, (value, regret), MEASURED]; the mean of each, and the paired difference of regrets."""
+    """own, before: [searches, (value, regret), MEASURED]; the mean of each, and the paired
+    difference of regrets."""
     texts = []
     for k in range(len(MEASURED)):
         value, regret = own[:, :, k].mean(axis=0)

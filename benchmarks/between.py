@@ -1,9 +1,11 @@
-"""What an actor does between two trials: from the last epoch of one to the first step of the next, without Ray.
+"""What an actor does between two trials: from the last epoch of one to the first step
+of the next, without Ray.
 
     python benchmarks/between.py --model resnet18 --precision bfloat16
 
-Trains digits for one epoch a trial, on one thread of a CPU, and prints medians and the least in seconds: of all, of the
-pass in float32 that predicts the result (a part of the trial's work), and of the rest: metrics, files, new weights.
+Trains digits for one epoch a trial, on one thread of a CPU, and prints medians and the least in
+seconds: of all, of the pass in float32 that predicts the result (a part of the trial's work), and
+of the rest: metrics, files, new weights.
 """
 
 from __future__ import annotations
@@ -20,10 +22,10 @@ from unittest import mock
 
 import torch
 
+from trainables.attempt import Assignment, Attempt
 from trainables.config import TrialConfig
 from trainables.learner import Learner
 from trainables.loading.trial_data import trial_data
-from trainables.trainable import Assignment, CalibrationTrainable
 
 
 @contextmanager
@@ -65,7 +67,7 @@ def main() -> None:
         timed("predictions", passes),
     ):
 
-        def assigned(number: int) -> dict[str, str]:
+        def assigned(number: int) -> Assignment:
             config = TrialConfig.from_mapping(
                 {**plain, "epochs": 1, "batch_size": 1024, "number": number}
             )
@@ -73,22 +75,17 @@ def main() -> None:
                 str(Path(folder) / str(number)),
                 trial_data(config, torch.device("cpu")).prepared.digest,
             )
-            made = Assignment(
+            return Assignment(
                 "a", place, 1, config.to_mapping(), digest, 1e9, {"cpu": 1.0, "gpu": 0.0}
             )
-            return {"assignment": made.to_json()}
 
-        actor = CalibrationTrainable.__new__(
-            CalibrationTrainable
-        )  # Tune's own set-up wants a storage
         for number in range(options.trials):
-            actor.reset_config(assigned(number))
-            while not actor.step()["done"]:
+            attempt = Attempt(assigned(number))
+            while attempt.step().outcome is None:
                 pass
     between = [after[0] - before[1] for before, after in itertools.pairwise(epochs[1:])]
-    predicted = [end - start for start, end in passes[1:-1]] or [0.0] * len(
-        between
-    )  # in float32 a CPU needs none
+    # In float32 a CPU needs none.
+    predicted = [end - start for start, end in passes[1:-1]] or [0.0] * len(between)
     rest = [whole - part for whole, part in zip(between, predicted, strict=True)]
     for name, values in (("in all", between), ("float32 pass", predicted), ("the rest", rest)):
         print(f"{name:12} {statistics.median(values):.3f} (least {min(values):.3f})")

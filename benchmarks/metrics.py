@@ -1,10 +1,12 @@
-"""What the metrics cost: all of them on 10,000 x 100 logits, beside the public packages on the same arrays.
+"""What the metrics cost: all of them on 10,000 x 100 logits, beside the public
+packages on the same arrays.
 
-    make compare                                                   # in its environment; a few minutes
-    python -m benchmarks.metrics --samples 50000 --classes 10      # in any that has the packages
+    make compare                                               # in its environment; a few minutes
+    python -m benchmarks.metrics --samples 50000 --classes 10  # in any that has the packages
 
-Each figure is the best of several calls in one process, ours and a package's in turn; read the ratios. Both start from
-float64 logits, softmax included; ours stays in float64, some packages go on in float32.
+Each figure is the best of several calls in one process, ours and a package's in turn; read
+the ratios. Both start from float64 logits, softmax included; ours stays in float64, some
+packages go on in float32.
 """
 
 from __future__ import annotations
@@ -54,7 +56,8 @@ LEAST_SECONDS = 1.0
 
 
 def seconds(call: Callable[[], object], device: torch.device) -> float:
-    """The best of three calls, or of as many as fit in a second; one call where that takes longer than ten."""
+    """The best of three calls, or of as many as fit in a second; one call where that
+    takes longer than ten."""
     best, spent, calls = float("inf"), 0.0, 0
     while spent < LEAST_SECONDS or (calls < 3 and spent < 10 * LEAST_SECONDS):
         started = time.perf_counter()

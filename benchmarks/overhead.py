@@ -1,13 +1,20 @@
-"""What the engine costs: the same short focal trials on digits by calstudy, plain Optuna and plain Ray Tune.
+"""What the engine costs: the same short focal trials on digits by calstudy, plain
+Optuna and plain Ray Tune.
 
-    python benchmarks/overhead.py            # 300, 300 and 20 trials; some minutes; prints a table for RESULTS.md
+    python benchmarks/overhead.py  # 300 trials, 20 of `ray`; a table for RESULTS.md
     python benchmarks/overhead.py --trials 40 --ray-trials 6
+    python benchmarks/overhead.py --trials 60 --only calstudy,ray-reused
 
-All three train with our Learner (MLP 64-128-10, 10 epochs, batch 64), so that only what is around it differs:
+All train with our Learner (MLP 64-128-10, 10 epochs, batch 64), so that only
+what is around it differs:
 - calstudy: `calstudy run`, ledger and MLflow on, everything a study keeps is kept;
-- optuna: two processes, `study.optimize` with the same multivariate TPE on one SQLite file, nothing else kept;
-- ray: a function trainable, OptunaSearch and MLflowLoggerCallback, as Ray's documentation has it.
-Seconds are from the first trial's first moment of training to the last one's end; start-up is what comes before.
+- optuna: two processes, `study.optimize` with the same multivariate TPE on one SQLite
+  file, nothing else kept;
+- ray-reused: a class trainable whose process is used again (`reuse_actors`), OptunaSearch,
+  MLflowLoggerCallback: Ray Tune as calstudy uses it, with nothing of what calstudy adds;
+- ray: the same with a function trainable, as Ray's documentation has it: a process, and torch's
+import, for each trial. Seconds are from the first trial's first moment of training to the last
+one's end; start-up is what comes before.
 """
 
 from __future__ import annotations
@@ -19,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,14 +64,14 @@ def learner(gamma: float, lr: float) -> Any:
 
 
 def train(gamma: float, lr: float) -> tuple[float, float]:
-    """One trial without an engine: accuracy and ECE of the validation split."""
+    """One trial without an engine: accuracy and ECE on the validation split."""
     trial = learner(gamma, lr)
     while not trial.finished:
         row = trial.train_epoch()
     return row["accuracy"], row["ece"]
 
 
-# ---- the three engines, each in a process of its own; each prints {"first", "last"} as seconds since 1970 ----------
+# ---- the engines, each in its own process; each prints {"first", "last"} as seconds since 1970
 
 
 def by_calstudy(trials: int, directory: Path) -> tuple[float, float]:
@@ -79,7 +87,7 @@ def by_calstudy(trials: int, directory: Path) -> tuple[float, float]:
     except SystemExit as done:
         assert not done.code, f"calstudy run ended with {done.code}"
     study = open_study("overhead", str(directory))
-    records = study.records()["focal"]
+    records = study.records().of("focal")
     assert len(records) == trials and all(record.state == "complete" for record in records)
     histories = [
         json.loads((study.files(record) / "history.json").read_text()) for record in records
@@ -123,30 +131,44 @@ def optuna_worker(trials: int, directory: Path, half: int) -> None:
     study.optimize(objective, n_trials=trials // 2 + (trials % 2 if half else 0))
 
 
-def by_ray(trials: int, directory: Path) -> tuple[float, float]:
+def by_ray(trials: int, directory: Path, reused: bool = False) -> tuple[float, float]:
+    """reused: a class trainable, whose actor trains one trial after another."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     import ray
     from ray import tune
     from ray.air.integrations.mlflow import MLflowLoggerCallback
     from ray.tune.search.optuna import OptunaSearch
 
-    def trainable(config: dict[str, float]) -> None:
+    def trained(config: dict[str, float]) -> dict[str, float]:
         started = time.time()
         accuracy, ece = train(config["gamma"], config["lr"])
-        tune.report({"accuracy": accuracy, "ece": ece, "started": started, "ended": time.time()})
+        return {"accuracy": accuracy, "ece": ece, "started": started, "ended": time.time()}
+
+    class Trial(tune.Trainable):
+        def setup(self, config: dict[str, float]) -> None:
+            preload()  # start-up, as it is for calstudy's workers
+
+        def reset_config(self, new_config: dict[str, float]) -> bool:
+            self.config = new_config
+            return True
+
+        def step(self) -> dict[str, Any]:
+            return {**trained(self.config), "done": True}
 
     ray.init(address="local", include_dashboard=False, log_to_driver=False)
     space = {"gamma": tune.uniform(0, 5), "lr": tune.loguniform(0.01, 0.5)}
     results = tune.Tuner(
-        trainable,
+        Trial if reused else lambda config: tune.report(trained(config)),
         param_space=space,
         tune_config=tune.TuneConfig(
             search_alg=OptunaSearch(metric=["accuracy", "ece"], mode=["max", "min"]),
             num_samples=trials,
+            reuse_actors=reused,
         ),
         run_config=tune.RunConfig(
             name="overhead",
             storage_path=str(directory / "ray"),
+            checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False) if reused else None,
             callbacks=[
                 MLflowLoggerCallback(
                     f"sqlite:///{directory / 'mlflow.db'}", experiment_name="overhead"
@@ -160,7 +182,12 @@ def by_ray(trials: int, directory: Path) -> tuple[float, float]:
     return min(row["started"] for row in metrics), max(row["ended"] for row in metrics)
 
 
-ENGINES = {"calstudy": by_calstudy, "optuna": by_optuna, "ray": by_ray}
+ENGINES = {
+    "calstudy": by_calstudy,
+    "ray-reused": partial(by_ray, reused=True),
+    "optuna": by_optuna,
+    "ray": by_ray,
+}
 
 
 def measure(engine: str, trials: int) -> dict[str, float]:
@@ -196,16 +223,18 @@ def measure(engine: str, trials: int) -> dict[str, float]:
 
 
 def table(found: dict[str, dict[str, float]]) -> str:
-    """A Markdown table: trials per second relative to plain Ray and to plain Optuna."""
+    """A Markdown table: trials per second relative to those of the other engines that ran."""
+    bases = [engine for engine in found if engine != "calstudy"]
+    over = "".join(f" over {base} |" for base in bases)
     lines = [
-        "| engine | trials | start-up s | first to last s | s a trial | over plain Ray | over plain Optuna | after s |",
-        "|---|---|---|---|---|---|---|---|",
+        f"| engine | trials | start-up s | first to last s | s a trial |{over} after s |",
+        "|" + "---|" * (6 + len(bases)),
     ]
     for engine, row in found.items():
-        over = [found[base]["per_trial"] / row["per_trial"] for base in ("ray", "optuna")]
+        ratios = "".join(f" {found[base]['per_trial'] / row['per_trial']:.2f}x |" for base in bases)
         lines.append(
-            f"| {engine} | {row['trials']:.0f} | {row['start_up']:.1f} | {row['seconds']:.1f} | {row['per_trial']:.3f} "
-            f"| {over[0]:.1f}x | {over[1]:.2f}x | {row['after']:.1f} |"
+            f"| {engine} | {row['trials']:.0f} | {row['start_up']:.1f} | {row['seconds']:.1f}"
+            f" | {row['per_trial']:.3f} |{ratios} {row['after']:.1f} |"
         )
     return "\n".join(lines)
 
@@ -215,7 +244,12 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--trials", type=int, default=300)
-    parser.add_argument("--ray-trials", type=int, default=20)
+    parser.add_argument(
+        "--ray-trials", type=int, default=20, help="of `ray`, which takes seconds for each"
+    )
+    parser.add_argument(
+        "--only", default=",".join(ENGINES), help="engines, separated by commas; default: all"
+    )
     parser.add_argument("--engine", choices=[*ENGINES, "optuna-worker"], help=argparse.SUPPRESS)
     parser.add_argument("--directory", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--half", type=int, help=argparse.SUPPRESS)
@@ -226,8 +260,12 @@ def main() -> None:
         first, last = ENGINES[options.engine](options.trials, options.directory)
         (options.directory / "result.json").write_text(json.dumps({"first": first, "last": last}))
     else:
-        counts = {"calstudy": options.trials, "optuna": options.trials, "ray": options.ray_trials}
-        print(table({engine: measure(engine, count) for engine, count in counts.items()}))
+        counts = {
+            engine: options.ray_trials if engine == "ray" else options.trials for engine in ENGINES
+        }
+        print(
+            table({engine: measure(engine, counts[engine]) for engine in options.only.split(",")})
+        )
 
 
 if __name__ == "__main__":

@@ -1,16 +1,17 @@
 """What a trial costs the control plane, from 100 to 10,000 trials and from 1 to 32 nodes.
 
-    python benchmarks/scale.py                                    # an hour or less; prints tables for RESULTS.md
+    python benchmarks/scale.py  # an hour or less; prints tables for RESULTS.md
     python benchmarks/scale.py --trials 1000 --nodes 1 4 --node-trials 200 --asks 100 1000
 
-The whole of `calstudy run` is at work: ledger (a journal), MLflow (embedded), Tune, the live view (on a pipe). Only the
-trainable is another: `sleeping.Sleeping` sleeps 10 ms and reports a whole trial, so that what the driver does is
-control plane. The sampler is not part of it: the ledger's `ask` is timed by itself (random in the runs; a table of its
-own has TPE). Nodes are raylets of their own on this machine: their number is real, their network is not.
+The whole of `calstudy run` is at work: ledger (a journal), MLflow (embedded), Tune, the live
+view (on a pipe). Only the trainable is another: `sleeping.Sleeping` sleeps 10 ms and reports
+a whole trial, so that what the driver does is control plane. The sampler is not part of it:
+the ledger's `ask` is timed by itself (random in the runs; a table of its own has TPE). Nodes
+are raylets of their own on this machine: their number is real, their network is not.
 
-CPU seconds are what to read: on a shared machine wall seconds are anyone's. Even they are longer where others work
-beside us, so the same piece of Python is timed every 100 trials: `pace` is its milliseconds, and ratios are of costs
-divided by it.
+CPU seconds are what to read: on a shared machine wall seconds are anyone's. Even they are longer
+where others work beside us, so the same piece of Python is timed every 100 trials: `pace` is its
+milliseconds, and ratios are of costs divided by it.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -48,7 +50,8 @@ TICK, PAGE = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
 
 
 class Meter:
-    """Marks what has been used each time WINDOW more trials are told; the ledger's `ask` is set apart."""
+    """Marks what has been used each time WINDOW more trials are told; the
+    ledger's `ask` is set apart."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -141,7 +144,8 @@ def _cpu(pid: int) -> float:
 @contextmanager
 def cluster(nodes: int, slots: int) -> Iterator[str]:
     """The address of a head and workers, each with its own raylet and its own slots."""
-    # A folder of its own: else this cluster would become what `address="auto"` means on the machine.
+    # A folder of its own: else this cluster would become what `address="auto"` means on
+    # the machine.
     os.environ["RAY_TMPDIR"] = tempfile.mkdtemp(prefix="scale-")
     from ray.cluster_utils import Cluster
 
@@ -158,7 +162,7 @@ def cluster(nodes: int, slots: int) -> Iterator[str]:
         shutil.rmtree(os.environ["RAY_TMPDIR"], ignore_errors=True)
 
 
-# ---- the parts, each in a process of its own; each returns what goes into result.json -------------------------------
+# ---- the parts, each in a process of its own; each returns what goes into result.json ------------
 
 
 def run(trials: int, nodes: int, slots: int, reports: int, directory: Path) -> dict[str, Any]:
@@ -171,30 +175,32 @@ def run(trials: int, nodes: int, slots: int, reports: int, directory: Path) -> d
     from rich.console import Console
     from sleeping import Sleeping
 
+    from study.engine import queue
     from study.engine import run as engine
-    from study.engine import search
-    from study.schema.spec import spec_from_mapping
+    from study.schema.reading import spec_from_mapping
     from study.schema.uris import embedded_tracking
     from study.store import driver_ledger
+    from study.terminal.display import ConsoleDisplay
     from study.tracking.client import open_client
     from trainables import trainable
 
     uri, console = embedded_tracking(directory), Console(file=io.StringIO())
     open_client(uri)
     meter = Meter(directory)
-    driver_ledger.Ledger, search.Proposer = (
+    driver_ledger.Ledger, queue.Proposer = (
         meter.metered(driver_ledger.Ledger),
-        meter.timed(search.Proposer),
+        meter.timed(queue.Proposer),
     )
     trainable.CalibrationTrainable = Sleeping
     spec = spec_from_mapping({**SPEC, "trials": trials}, "scale.yaml")
     with cluster(nodes, slots) as address:
-        outcome = engine.run_study(spec, "scale.yaml", directory, uri, address, console)
+        shown = ConsoleDisplay(console)
+        outcome = engine.run_study(spec, "scale.yaml", directory, uri, address, shown)
         ended = time.perf_counter()
-    assert outcome.untracked == 0 and len(outcome.records["focal"]) == trials, (
+    assert outcome.untracked == 0 and len(outcome.records.of("focal")) == trials, (
         outcome.tracking_trouble
     )
-    assert all(record.state == "complete" for record in outcome.records["focal"])
+    assert all(record.state == "complete" for record in outcome.records.of("focal"))
     return {
         "marks": meter.marks,
         "after": ended - meter._own_wall - meter._ask_wall - meter.marks[-1]["wall"],
@@ -202,16 +208,20 @@ def run(trials: int, nodes: int, slots: int, reports: int, directory: Path) -> d
 
 
 def ask(counts: list[int], directory: Path) -> dict[str, Any]:
-    """CPU milliseconds to propose and record a trial of a label with so many complete ones: {sampler: {trials: ms}}.
+    """CPU milliseconds to propose and record a trial of a label with so many complete ones:
+    {sampler: {trials: ms}}.
 
-    Of gp, with a constraint that every other trial violates, up to GP_TRIALS trials: its cost grows with their cube.
+    Of gp, with a constraint that every other trial violates, up to GP_TRIALS trials: its
+    cost grows with their cube.
     """
     import random
 
     from study.analysis.ranking import Rules
     from study.engine.proposing import Proposer
-    from study.schema.spec import spec_from_mapping
+    from study.schema.reading import spec_from_mapping
+    from study.schema.spec import Sampler
     from study.store.ledger import Ledger, open_storage
+    from trainables.outputs.outcome import Outcome
 
     widths = {
         f"optimizer.{name}": {"low": 0.01, "high": 0.5}
@@ -228,13 +238,14 @@ def ask(counts: list[int], directory: Path) -> dict[str, Any]:
         ledger.open("focal", spec.objectives)
         ranges, draw = spec.variant("focal").space.distributions, random.Random(0).random
         proposer = Proposer(spec, Rules(spec.objectives, spec.constraints), [])
+        filling = Proposer(replace(spec, sampler=Sampler("random")), Rules(spec.objectives), [])
         for count in counts:
             if sampler == "gp" and count > GP_TRIALS:
                 continue
             for number in range(len(ledger.records("focal")), count):
-                params = Proposer(spec, Rules(spec.objectives), []).proposal("focal", number)
-                record = ledger.add("focal", params or {}, ranges)
-                outcome = {"state": "complete", "metrics": {"accuracy": draw(), "ece": draw()}}
+                record = ledger.add("focal", filling.proposal("focal", number) or {}, ranges)
+                metrics = {"accuracy": draw(), "ece": draw()}
+                outcome = Outcome(state="complete", metrics=metrics)
                 proposer.see(ledger.tell("focal", record.number, outcome, spec.objectives))
             milliseconds = []
             for turn in range(5):
@@ -249,7 +260,8 @@ def ask(counts: list[int], directory: Path) -> dict[str, Any]:
 
 
 def commands(directory: Path) -> dict[str, float]:
-    """Seconds of a whole command on a study that is there, the quickest of five: {command: seconds}."""
+    """Seconds of a whole command on a study that is there, the quickest of
+    five: {command: seconds}."""
     import yaml
 
     trials = sum(1 for _ in (directory / "scale" / "trials" / "focal").iterdir())
@@ -279,11 +291,12 @@ def apart(directory: Path, *arguments: str) -> dict[str, Any]:
     return found
 
 
-# ---- tables ---------------------------------------------------------------------------------------------------------
+# ---- tables --------------------------------------------------------------------------------------
 
 
 def span(marks: list[dict[str, float]], first: int, last: int) -> dict[str, float]:
-    """Per trial, of the windows between two counts of trials: CPU and wall ms, bytes; and the memory at its end."""
+    """Per trial, of the windows between two counts of trials: CPU and wall ms, bytes; and
+    the memory at its end."""
     there = [mark for mark in marks if first <= mark["trials"] <= last]
     windows = list(pairwise(there))
 
@@ -303,8 +316,8 @@ def span(marks: list[dict[str, float]], first: int, last: int) -> dict[str, floa
 
 
 HEADER = (
-    "| {} | driver CPU ms | pace ms | ratio | ask (random) CPU ms | GCS CPU ms | raylets CPU ms | wall ms | driver MiB"
-    " | KB a trial | GCS MiB | ledger B | mlflow.db B |"
+    "| {} | driver CPU ms | pace ms | ratio | ask (random) CPU ms | GCS CPU ms | raylets CPU ms |"
+    " wall ms | driver MiB | KB a trial | GCS MiB | ledger B | mlflow.db B |"
 )
 
 
@@ -315,9 +328,10 @@ def table(first_column: str, rows: dict[str, dict[str, float]]) -> str:
     for name, row in rows.items():
         ratio = row["cpu"] / row["pace"] / (base["cpu"] / base["pace"])
         lines.append(
-            f"| {name} | {row['cpu']:.1f} | {row['pace']:.1f} | {ratio:.2f} | {row['ask']:.1f} | {row['gcs_cpu']:.1f}"
-            f" | {row['raylet_cpu']:.1f} | {row['wall']:.0f} | {row['rss']:.0f} | {row['grown'] / 1000:.0f}"
-            f" | {row['gcs_rss']:.0f} | {row['ledger']:.0f} | {row['mlflow']:.0f} |"
+            f"| {name} | {row['cpu']:.1f} | {row['pace']:.1f} | {ratio:.2f} | {row['ask']:.1f} |"
+            f" {row['gcs_cpu']:.1f} | {row['raylet_cpu']:.1f} | {row['wall']:.0f} |"
+            f" {row['rss']:.0f} | {row['grown'] / 1000:.0f} | {row['gcs_rss']:.0f} |"
+            f" {row['ledger']:.0f} | {row['mlflow']:.0f} |"
         )
     return "\n".join(lines)
 
@@ -373,7 +387,8 @@ def report(options: argparse.Namespace, directory: Path) -> None:
     one = rows[str(options.nodes[0])]
     each = (five["cpu"] - one["cpu"] * five["pace"] / one["pace"]) / 4
     print(
-        f"a report more: {each:.2f} ms of the driver's CPU (trials in 5 reports against trials in 1)\n",
+        f"a report more: {each:.2f} ms of the driver's CPU (trials in 5 reports against trials in"
+        " 1)\n",
         flush=True,
     )
     there = directory / "ask"

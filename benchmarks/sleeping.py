@@ -1,4 +1,5 @@
-"""A trial that only sleeps, for `scale.py`: to the driver it is a CalibrationTrainable; its process has no torch."""
+"""A trial that only sleeps, for `scale.py`: to the driver it is a CalibrationTrainable; its
+process has no torch."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ REPORTS = int(os.environ.get("SCALE_REPORTS", "1"))
 
 
 class Sleeping(Trainable):
-    """Sleeps, then reports: EPOCHS rows of history, in REPORTS parts, and every metric of a classifier.
+    """Sleeps, then reports: EPOCHS rows of history, in REPORTS parts, and
+    every metric of a classifier.
 
     The metrics are random, so that the front changes as a real one does.
     """

@@ -1,16 +1,21 @@
-"""How fast images are trained on: our Learner beside a script, its own step alone, and the path of a former commit.
+"""How fast images are trained on: our Learner beside a script, its own step alone, and
+the path of a former commit.
 
     python benchmarks/throughput.py --model resnet18 --batch 128
     python benchmarks/throughput.py --model cnn --batch 128 --former 72dc48a
 
-Prints Markdown for RESULTS.md. Each arm is a process that trains on one thread when it is told to; the arms take turns,
-`--rounds` times. Seconds are CPU seconds on a CPU (other processes do not change them), and seconds of the clock on a
-GPU. The images are random: 32x32, cropped and flipped. The arms:
-- loader: a DataLoader of PIL images with torchvision's transforms, torch.optim.SGD, float32, as papers' code has it;
+Prints Markdown for RESULTS.md. Each arm is a process that trains on one thread when it
+is told to; the arms take turns, `--rounds` times. Seconds are CPU seconds on a CPU
+(other processes do not change them), and seconds of the clock on a GPU. The images are
+random: 32x32, cropped and flipped. The arms:
+- loader: a DataLoader of PIL images with torchvision's transforms, torch.optim.SGD,
+  float32, as papers' code has it;
 - former: the Learner of `--former`, from a worktree of this repository;
-- learner: today's Learner, float32; learner bfloat16; on a GPU also eager, and with the network compiled;
+- learner: today's Learner, float32; learner bfloat16; on a GPU also eager, and
+  with the network compiled;
 - bound: only the Learner's step, on one batch that lies there already; in both precisions;
-- airbench: PyPI's package of that name, where it is installed and there is a GPU, on the same images.
+- airbench: PyPI's package of that name, where it is installed and there is a
+  GPU, on the same images.
 """
 
 from __future__ import annotations
@@ -168,7 +173,8 @@ def has_airbench(options: argparse.Namespace) -> bool:
 
 
 def write_for_airbench(folder: Path, **parts: Any) -> None:
-    """Files of (uint8 [N, C, 32, 32], labels [N]) for its loader, which looks for them below the working directory."""
+    """Files of (uint8 [N, C, 32, 32], labels [N]) for its loader, which looks for them below
+    the working directory."""
     import torch
 
     (folder / "cifar10").mkdir(parents=True, exist_ok=True)
@@ -217,7 +223,7 @@ def work(options: argparse.Namespace) -> None:
     settings |= {"compile": True} if "compiled" in words else {}
     makers: dict[str, Any] = {"loader": by_loader, "bound": by_step, "airbench": by_airbench}
     if words[0] in ("learner", "bound") and options.device == "cpu":  # as in a trial's process
-        from trainables.allocation import keep_freed_memory
+        from trainables.machine import keep_freed_memory
 
         keep_freed_memory()
     epoch = makers.get(words[0], by_learner)(options, **settings)
@@ -300,7 +306,8 @@ def measure(options: argparse.Namespace, arms: list[str]) -> dict[str, list[floa
 
 
 def table(rates: dict[str, list[float]], base: str) -> str:
-    """Markdown: medians over the rounds, the extremes, and the ratio to `base` of the same round."""
+    """Markdown: medians over the rounds, the extremes, and the ratio to `base` of the same
+    round."""
     lines = [f"| arm | images/s | least, most | over {base} |", "|---|---|---|---|"]
     for arm, found in rates.items():
         ratio = statistics.median(
@@ -339,7 +346,8 @@ def main() -> None:
     arms += ["airbench"] if options.model == "airbench" and has_airbench(options) else []
     arms = [arm for arm in arms if arm != "former" or options.former]
     print(
-        f"{options.model}, {options.method}, batch {options.batch}, {options.device}, {options.rounds} rounds\n"
+        f"{options.model}, {options.method}, batch {options.batch}, {options.device},"
+        f" {options.rounds} rounds\n"
     )
     print(table(measure(options, arms), arms[1] if arms[1:] and arms[1] == "former" else arms[0]))
 

@@ -3,8 +3,7 @@
 import numpy as np
 import torch
 
-from trainables.outputs.predictions import Predictions
-from trainables.post_hoc import fit_temperature
+from trainables import Predictions, fit_temperature
 
 rng = np.random.default_rng(0)
 logits = rng.normal(size=(2000, 10)) * 3
@@ -16,9 +15,8 @@ predictions = Predictions(torch.from_numpy(logits), torch.from_numpy(labels))
 found = predictions.evaluate()
 for name in ("accuracy", "nll", "ece", "ts_nll", "ts_ece"):
     print(f"{name:10} {found[name]:.4f}")
-print(
-    f"temperature {fit_temperature(predictions.logits, predictions.labels):.2f}"
-)  # the logits are twice too large
+# The logits are twice too large.
+print(f"temperature {fit_temperature(predictions.logits, predictions.labels):.2f}")
 
 # `calstudy evaluate predictions.npz` prints the main metrics of such a file; with --all, every one.
 np.savez("predictions.npz", logits=logits, labels=labels)

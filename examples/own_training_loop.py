@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from trainables.methods.focal import focal_loss
+from trainables import focal_loss
 
 generator = torch.Generator().manual_seed(0)
 features = torch.randn(512, 8, generator=generator)

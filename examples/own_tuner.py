@@ -2,7 +2,7 @@
 
 from ray import tune
 
-from trainables.trainable import trainable_for
+from trainables import trainable_for
 
 tuner = tune.Tuner(
     tune.with_resources(trainable_for("focal"), {"cpu": 1}),
@@ -22,5 +22,6 @@ tuner = tune.Tuner(
 best = tuner.fit().get_best_result()
 found = best.metrics
 print(
-    f"gamma {best.config['method.gamma']:.2f}: accuracy {found['accuracy']:.3f}, ECE {found['ece']:.3f}"
+    f"gamma {best.config['method.gamma']:.2f}: accuracy {found['accuracy']:.3f}, ECE"
+    f" {found['ece']:.3f}"
 )

@@ -143,9 +143,8 @@ def _name(ground: type[Ground]) -> str:
 def main() -> int:
     """0 where every audit was clean and every proof held."""
     heed_signals()
-    signal.signal(
-        signal.SIGTERM, lambda number, frame: sys.exit(1)
-    )  # what a round has begun is ended and removed
+    # What a round has begun is ended and removed.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))
     options = _options()
     if options.table:
         print(results.table(results.read(options.file)))
@@ -190,7 +189,10 @@ def main() -> int:
 def _told(line: dict[str, Any], seconds: float) -> str:
     audit = line["audit"]
     state = "clean" if audit["clean"] else f"NOT CLEAN {audit['off']}"
-    again = f"recovered in {line['recovered_seconds']:g} s, {line['repeated']} of {line['promised']} epochs repeated"
+    again = (
+        f"recovered in {line['recovered_seconds']:g} s, {line['repeated']} of {line['promised']}"
+        " epochs repeated"
+    )
     problems = "".join(f"\n    {problem}" for problem in line["problems"])
     return f"{seconds:6.0f} s  {line['study']}  {line['kind']}: {again}; audit {state}{problems}"
 

@@ -42,9 +42,8 @@ class Loss:
     lost: Attempt
     following: Attempt
     checkpoint_seconds: float
-    floor: int | None = (
-        None  # where a file was damaged: the epoch of the newest whole checkpoint that was left
-    )
+    # Where a file was damaged: the epoch of the newest whole checkpoint that was left.
+    floor: int | None = None
 
     @property
     def _seconds(self) -> list[float]:
@@ -60,7 +59,8 @@ class Loss:
 
     @property
     def promised(self) -> int:
-        """The most that is promised: a checkpoint interval, at least one epoch; or back to the floor."""
+        """The most that is promised: a checkpoint interval, at least one epoch;
+        or back to the floor."""
         mean = sum(self.lost.seconds.values()) / len(self.lost.seconds)
         epochs, left = 0, self.checkpoint_seconds
         for took in self._seconds:
@@ -74,7 +74,8 @@ class Loss:
     def kept(self) -> bool:
         """Whether the promise was, to the epoch.
 
-        A checkpoint is due at the end of the first epoch at which the interval is over: the epochs before the last of
+        A checkpoint is due at the end of the first epoch at which the interval is over:
+        the epochs before the last of
         those lost took less than the interval, whatever the load of the machine.
         """
         if self.floor is not None:
@@ -118,7 +119,8 @@ def losses(
     checkpoint_seconds: float,
     floors: dict[tuple[str, int], int],
 ) -> dict[tuple[str, int], Loss]:
-    """By trial and lost attempt (as `floors` are), for each that was followed by one which has trained."""
+    """By trial and lost attempt (as `floors` are), for each that was followed by
+    one which has trained."""
     found = {}
     for trial, tried in attempts.items():
         trained = [attempt for attempt in tried if attempt.seconds]

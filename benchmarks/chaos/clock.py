@@ -11,5 +11,6 @@ SKEWS = (300, -3600)
 
 
 def skewed(directory: Path, seconds: int) -> dict[str, str]:
-    """The environment in which a program and what it starts are seconds ahead. `directory` keeps the library."""
+    """The environment in which a program and what it starts are seconds ahead.
+    `directory` keeps the library."""
     return {**preloaded("skew", directory), "CALSTUDY_SKEW": str(seconds)}

@@ -27,7 +27,8 @@ def contents(folder: Path) -> dict[str, str]:
 def changes(before: dict[str, str], after: dict[str, str]) -> list[str]:
     """A line for each path that is new, gone or other than it was."""
     return [
-        f"{'created' if name not in before else 'removed' if name not in after else 'changed'}: {name}"
+        f"{'created' if name not in before else 'removed' if name not in after else 'changed'}:"
+        f" {name}"
         for name in sorted(before.keys() | after.keys())
         if before.get(name) != after.get(name)
     ]

@@ -40,7 +40,8 @@ def free_port() -> int:
 
 
 class MlflowServer:
-    """`mlflow server` on a database of its own; its processes carry the environment they are given."""
+    """`mlflow server` on a database of its own; its processes carry the
+    environment they are given."""
 
     def __init__(self, directory: Path, environment: dict[str, str]) -> None:
         self._directory, self._environment = directory, environment
@@ -108,9 +109,8 @@ class Proxy:
         self.port = free_port()
         self._listener: ThreadingHTTPServer | None = None
         self._lock = threading.Lock()
-        self._errors: deque[bool] | None = (
-            None  # of the requests to come: which are answered with an error
-        )
+        # Of the requests to come: which are answered with an error.
+        self._errors: deque[bool] | None = None
         self._many = 1
         self._on_error: Callable[[str], None] = lambda path: None
         self._losing: str | None = None  # the POST whose next answer is lost, by a part of its path
@@ -149,7 +149,8 @@ class Proxy:
             self._listener = None
 
     def fail(self, one_in: int, happened: Callable[[str], None]) -> None:
-        """From now on one of so many requests, at random, is answered by HTTP 500; `happened` gets its path."""
+        """From now on one of so many requests, at random, is answered by HTTP 500;
+        `happened` gets its path."""
         with self._lock:
             self._many, self._on_error = one_in, happened
             self._errors = self._one_in(one_in)
@@ -164,7 +165,8 @@ class Proxy:
             self._errors = None
 
     def lose_answer(self, path: str) -> threading.Event:
-        """Let the server do the next POST to such a path, and drop the connection instead of its answer."""
+        """Let the server do the next POST to such a path, and drop the connection
+        instead of its answer."""
         with self._lock:
             self._losing, self._lost = path, threading.Event()
             return self._lost

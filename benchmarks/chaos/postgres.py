@@ -1,4 +1,5 @@
-"""A real PostgreSQL on the loopback, in a folder of its own: for tests, and for faults of a ledger in a database."""
+"""A real PostgreSQL on the loopback, in a folder of its own: for tests, and for faults
+of a ledger in a database."""
 
 from __future__ import annotations
 
@@ -52,7 +53,8 @@ def missing() -> str | None:
 
 
 class Postgres:
-    """One server with the user USER, who owns the database DATABASE. As a context manager: started, then removed."""
+    """One server with the user USER, who owns the database DATABASE. As a context manager:
+    started, with its password in PGPASSWORD, then removed."""
 
     def __init__(self) -> None:
         self.port = free_port()
@@ -85,17 +87,19 @@ class Postgres:
 
     @property
     def url(self) -> str:
-        """With user and password."""
+        """With the user, without the password."""
         return self.url_of()
 
     def url_of(
-        self, user: str = USER, password: str | None = PASSWORD, database: str = DATABASE
+        self, user: str = USER, password: str | None = None, database: str = DATABASE
     ) -> str:
         """password: None leaves it out."""
         secret = "" if password is None else f":{quote(password, safe='')}"
         return f"postgresql://{user}{secret}@127.0.0.1:{self.port}/{database}"
 
     def __enter__(self) -> Postgres:
+        self._password_before = os.environ.get("PGPASSWORD")
+        os.environ["PGPASSWORD"] = PASSWORD
         self.start()
         self.query(f"CREATE ROLE {USER} LOGIN PASSWORD '{PASSWORD}'", database="postgres")
         self.create_database(DATABASE)
@@ -103,6 +107,9 @@ class Postgres:
 
     def __exit__(self, *fault: object) -> None:
         self.stop("immediate")
+        del os.environ["PGPASSWORD"]
+        if self._password_before is not None:
+            os.environ["PGPASSWORD"] = self._password_before
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def create_database(self, name: str) -> str:
@@ -147,7 +154,8 @@ class Postgres:
         return False
 
     def stop(self, mode: str = "fast") -> None:
-        """mode: a key of STOPS. `smart` waits until every client has gone; `immediate` and `kill` lose no commit."""
+        """mode: a key of STOPS. `smart` waits until every client has gone; `immediate` and
+        `kill` lose no commit."""
         if self.process is None:
             return
         self.process.send_signal(STOPS[mode])
@@ -184,13 +192,14 @@ class Postgres:
         """What the server's superuser is answered; each statement is its own transaction."""
         import psycopg
 
-        url = self.url_of("postgres", database=database)
+        url = self.url_of("postgres", PASSWORD, database)
         with psycopg.connect(url, autocommit=True, connect_timeout=5) as connection:
             cursor = connection.execute(sql, values)
             return cursor.fetchall() if cursor.description else []
 
     def drop_connections(self, database: str = DATABASE, application: str | None = None) -> int:
-        """End every other session of a database, those of one application_name only if given; how many there were."""
+        """End every other session of a database, those of one application_name only if
+        given; how many there were."""
         chosen = "SELECT pid FROM pg_stat_activity WHERE datname = %s AND pid <> pg_backend_pid()"
         chosen += "" if application is None else " AND application_name = %s"
         values = (database,) if application is None else (database, application)
@@ -198,7 +207,8 @@ class Postgres:
 
 
 class LossyProxy:
-    """Stands before a server, and can lose the answer to a commit: it happened, but its client does not know."""
+    """Stands before a server, and can lose the answer to a commit: it happened, but its
+    client does not know."""
 
     def __init__(self, server: Postgres) -> None:
         self._server, self._lock = server, threading.Lock()

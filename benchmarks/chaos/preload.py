@@ -15,7 +15,8 @@ def refusal() -> str | None:
 
 
 def preloaded(name: str, directory: Path) -> dict[str, str]:
-    """The environment in which NAME.c comes before the C library. `directory` keeps what is compiled."""
+    """The environment in which NAME.c comes before the C library. `directory`
+    keeps what is compiled."""
     library = directory / f"{name}.so"
     if not library.exists():
         source = SOURCES / f"{name}.c"

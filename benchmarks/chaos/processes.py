@@ -15,7 +15,8 @@ ACTOR = "ray::CalibrationTrainable"
 
 
 def heed_signals() -> None:
-    """Have the programs started from here end by SIGINT and SIGHUP, which a background job or nohup ignores."""
+    """Have the programs started from here end by SIGINT and SIGHUP, which a background
+    job or nohup ignores."""
     for number, handler in (
         (signal.SIGINT, signal.default_int_handler),
         (signal.SIGHUP, signal.SIG_DFL),
@@ -25,7 +26,8 @@ def heed_signals() -> None:
 
 
 def marked(mark: str, words: str = "") -> list[int]:
-    """The living processes that were started, by whomever, with the mark; those with `words` in their command."""
+    """The living processes that were started, by whomever, with the mark; those with
+    `words` in their command."""
     wanted = f"{MARK}={mark}".encode()
     found = []
     for entry in os.scandir("/proc"):

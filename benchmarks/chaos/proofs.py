@@ -11,15 +11,17 @@ from benchmarks.chaos.attempts import Attempt, Loss
 from benchmarks.chaos.processes import command_line, wait_for
 from study.store.study import Study
 
-# How long the processes of a study may take to end once their driver has. Where it was killed, two agents of Ray
-# first try for a minute to tell the control store, which is gone too, that their raylet is (process_watcher.py:109).
+# How long the processes of a study may take to end once their driver has. Where it was killed, two
+# agents of Ray first try for a minute to tell the control store, which is gone too, that their
+# raylet is (process_watcher.py:109).
 ENDING_SECONDS = 90.0
 
 
 def audited(study: Study, tracking: str | None, seconds: float) -> dict[str, Any]:
     """The audit, once it is clean; as it is after so many seconds.
 
-    MLflow follows the ledger: while a driver works, or its server has just been away, it may lack what was just told.
+    MLflow follows the ledger: while a driver works, or its server has just been away, it may
+    lack what was just told.
     """
     from study.audit.audit import audit
 
@@ -47,7 +49,8 @@ def left_alive(processes: Callable[[], list[int]]) -> list[str]:
 def promises_kept(losses: list[Loss]) -> list[str]:
     """Every attempt of which more was lost than one checkpoint interval."""
     return [
-        f"{loss.lost.trial} attempt {loss.lost.number}: {loss.epochs} epochs lost, promised {loss.promised}"
+        f"{loss.lost.trial} attempt {loss.lost.number}: {loss.epochs} epochs lost, promised"
+        f" {loss.promised}"
         for loss in losses
         if not loss.kept
     ]
@@ -61,8 +64,8 @@ def proposed_as_undisturbed(study: Study) -> list[str]:
     from study.analysis.ranking import rules_of
     from study.engine.proposing import Proposer
 
-    undisturbed, wrong = Proposer(study.spec, rules_of(study, []), []), []
-    for label, records in study.records().items():
+    undisturbed, wrong = Proposer(study.spec, rules_of(study), []), []
+    for label, records in study.records().by_label.items():
         for record in records:
             expected = undisturbed.proposal(label, record.number)
             if record.params != expected:
@@ -75,7 +78,8 @@ def proposed_as_undisturbed(study: Study) -> list[str]:
 def trained_as_undisturbed(
     study: Study, attempts: dict[str, list[Attempt]], rng: random.Random
 ) -> list[str]:
-    """One of the trials that went on from a checkpoint, trained again without a break: equal logits, bit for bit."""
+    """One of the trials that went on from a checkpoint, trained again without a break:
+    equal logits, bit for bit."""
     import torch
 
     from trainables.learner import Learner
@@ -84,10 +88,8 @@ def trained_as_undisturbed(
 
     resumed = [
         record
-        for found in study.records().values()
-        for record in found
-        if record.state == "complete"
-        and any(attempt.resumed_after for attempt in attempts[record.name])
+        for record in study.records().complete
+        if any(attempt.resumed_after for attempt in attempts[record.name])
     ]
     if not resumed:
         return []

@@ -45,14 +45,16 @@ def read(file: Path) -> list[dict[str, Any]]:
 
 
 def counts(lines: list[dict[str, Any]], seed: int) -> Counter[tuple[str, str]]:
-    """How many faults of each kind a campaign (its seed) has recorded, by ground: studies are named GROUND-NUMBER."""
+    """How many faults of each kind a campaign (its seed) has recorded, by ground: studies
+    are named GROUND-NUMBER."""
     return Counter(
         (line["study"].rpartition("-")[0], line["kind"]) for line in lines if line["seed"] == seed
     )
 
 
 def table(lines: list[dict[str, Any]]) -> str:
-    """By kind, in Markdown; a study counts for every kind that struck it, and once in the last row."""
+    """By kind, in Markdown; a study counts for every kind that struck it, and
+    once in the last row."""
     ends = {line["study"]: line for line in lines if line["kind"] == END}
     faults = [line for line in lines if line["kind"] != END and line["study"] in ends]
     rows = [f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}"]
@@ -66,7 +68,10 @@ def table(lines: list[dict[str, Any]]) -> str:
     ]
     rows += [
         "",
-        f"{len(ends)} studies; {len(unclean)} of their lines with a problem or an audit that is not clean.",
+        (
+            f"{len(ends)} studies; {len(unclean)} of their lines with a problem or an audit that is"
+            " not clean."
+        ),
     ]
     return "\n".join(rows)
 
@@ -85,7 +90,8 @@ def _row(kind: str, faults: list[dict[str, Any]], ends: dict[str, dict[str, Any]
 
 
 def in_order(fault: dict[str, Any]) -> bool:
-    """Whether the run ended with the right exit code, or went on by itself, within PROMISED_SECONDS of the fault."""
+    """Whether the run ended with the right exit code, or went on by itself, within
+    PROMISED_SECONDS of the fault."""
     ended = fault.get("ended")
     seconds = fault["recovered_seconds"] if ended is None else ended["seconds"]
     return bool(not fault["problems"] and seconds <= PROMISED_SECONDS)

@@ -1,4 +1,5 @@
-"""One study under fire: its driver, the moments to strike at, what must be true after each fault and at the end."""
+"""One study under fire: its driver, the moments to strike at, what must be true after each
+fault and at the end."""
 
 from __future__ import annotations
 
@@ -30,11 +31,8 @@ FINISH_SECONDS = 600.0
 AUDIT_SECONDS = 90.0
 REFUSAL_SECONDS = 120.0
 FAILED, MISTAKE, INTERRUPTED = 1, 2, 75  # exit codes of `calstudy run`
-TRACES = (
-    "Traceback (most recent call last)",
-    "StackTrace Information",
-    "*** SIG",
-)  # of Python and of Ray's C++
+# Of Python and of Ray's C++.
+TRACES = ("Traceback (most recent call last)", "StackTrace Information", "*** SIG")
 LACKS = "not in MLflow yet"  # what a driver says that ended while the tracking server was away
 # The moment of a fault: so many seconds after trials are seen to train.
 LATEST_MOMENT = 3.0
@@ -61,7 +59,8 @@ class Seen:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a driver ended: its exit code (less than 0: a signal), and how many seconds after the fault."""
+    """How a driver ended: its exit code (less than 0: a signal), and how many
+    seconds after the fault."""
 
     exit: int
     seconds: float
@@ -73,13 +72,11 @@ class Strike:
 
     pid: int | None
     taken_up: int = 0  # how many running trials must at least be handed out again
-    seen: Seen | None = (
-        None  # what was to be taken up again, where that came some time after the fault's beginning
-    )
+    # What was to be taken up again, where that came some time after the fault's beginning.
+    seen: Seen | None = None
     trial: str | None = None  # the only one it was about; what others lose is not its doing
-    floors: dict[tuple[str, int], int] = field(
-        default_factory=dict
-    )  # see Loss.floor; by trial and attempt
+    # See Loss.floor; by trial and attempt.
+    floors: dict[tuple[str, int], int] = field(default_factory=dict)
     recovered: Callable[[], Any] | None = None  # instead of the rule for all
     and_then: Callable[[], Any] = lambda: True  # what is waited for after that
     check: Callable[[], list[str]] = list  # what is wrong once it has recovered
@@ -101,9 +98,8 @@ class Ground:
     words: tuple[str, ...] = ()  # of `calstudy run`, after the study's file
     ledger: str | None = None  # of its study; None: the study's own
     tracking: str | None = None  # the MLflow to audit; None: the embedded one
-    strikes_by_itself = (
-        False  # whether faults come from inside, not at a moment the harness chooses
-    )
+    # Whether faults come from inside, not at a moment the harness chooses.
+    strikes_by_itself = False
     most_faults = 12  # in one study
 
     def __init__(self, directory: Path, mark: str, rng: random.Random) -> None:
@@ -181,7 +177,7 @@ class Stage:
         self._accounted: set[tuple[str, int]] = set()
         self.floors: dict[tuple[str, int], int] = {}
 
-    # ---- the driver ------------------------------------------------------------------------------------------------
+    # ---- the driver ------------------------------------------------------------------------------
 
     @property
     def alive(self) -> bool:
@@ -246,7 +242,8 @@ class Stage:
         return wrong + ([] if words in last else [f"refused without '{words}': {last}"])
 
     def see_to_driver(self) -> None:
-        """Have one at work: run again where there is none, with more trials where all are finished."""
+        """Have one at work: run again where there is none, with more trials
+        where all are finished."""
         if not self.alive:
             self.trials = math.ceil(self.trials * GROWTH) if self.complete() else self.trials
             self.start()
@@ -279,7 +276,8 @@ class Stage:
         self._may_end = True
 
     def wait_for_end(self, patience: float, what: str, code: int) -> None:
-        """Of the driver, after what was done to it, and with this exit code; or with 0 where all is finished."""
+        """Of the driver, after what was done to it, and with this exit code; or with 0
+        where all is finished."""
         assert self.driver is not None
         try:
             self.driver.wait(patience)
@@ -291,9 +289,8 @@ class Stage:
             return
         found = self.driver.returncode
         self._ended = Ended(found, round(time.monotonic() - self._struck_at, 1))
-        if found != code and not (
-            found <= 0 and self.complete()
-        ):  # killed while it was going anyway
+        # Killed while it was going anyway.
+        if found != code and not (found <= 0 and self.complete()):
             self.problems.append(f"the driver ended by {what} with exit {found}, not {code}")
 
     def actors(self) -> list[int]:
@@ -304,7 +301,7 @@ class Stage:
         """How often the drivers of this round have said it."""
         return self.output.read_text(errors="replace").count(words) if self.output.exists() else 0
 
-    # ---- the study -------------------------------------------------------------------------------------------------
+    # ---- the study -------------------------------------------------------------------------------
 
     def study(self) -> Study:
         """As it is on disk now."""
@@ -314,14 +311,13 @@ class Stage:
         """By name; none before there is a ledger."""
         if not (self.directory / "study.yaml").exists():
             return {}
-        return {
-            record.name: record for found in self.study().records().values() for record in found
-        }
+        return {record.name: record for record in self.study().records()}
 
     def complete(self) -> bool:
         """Whether every planned trial is finished."""
-        records = self.study().records() if (self.directory / "study.yaml").exists() else {}
-        return bool(records) and not self.study().lacking(records)
+        if not (self.directory / "study.yaml").exists():
+            return False
+        return not self.study().lacking(self.study().records())
 
     def training(self) -> dict[str, Attempt]:
         """The trials in the midst of an attempt that has trained an epoch, by name."""
@@ -350,7 +346,7 @@ class Stage:
             f"{self.name}: no trial trains; the driver's output:\n{self.output.read_text()[-2000:]}"
         )
 
-    # ---- a fault ---------------------------------------------------------------------------------------------------
+    # ---- a fault ---------------------------------------------------------------------------------
 
     def play(self, kind: str) -> dict[str, Any]:
         """One fault, its recovery and the audit; the line to record."""
@@ -436,7 +432,7 @@ class Stage:
         """`calstudy audit` of the study."""
         return proofs.audited(self.study(), self.ground.tracking, AUDIT_SECONDS)
 
-    # ---- the end ---------------------------------------------------------------------------------------------------
+    # ---- the end ---------------------------------------------------------------------------------
 
     def finish(self) -> dict[str, Any]:
         """Let the study be finished; the line that closes it, with every proof there is."""
@@ -463,7 +459,8 @@ class Stage:
         return {**line, **told, "audit": self.audit(), "problems": problems}
 
     def _done(self) -> bool:
-        """Whether a driver ended well with all trials finished, and in MLflow: what that lacks the next one writes."""
+        """Whether a driver ended well with all trials finished, and in MLflow: what that
+        lacks the next one writes."""
         well = self.driver is not None and self.driver.poll() == 0
         return well and self.complete() and self.printed(LACKS) == self._lacked
 

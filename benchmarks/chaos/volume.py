@@ -1,4 +1,5 @@
-"""Small disks: an image file behind a loop device, with a file system that can be mounted, taken away and cloned."""
+"""Small disks: an image file behind a loop device, with a file system that can be mounted,
+taken away and cloned."""
 
 from __future__ import annotations
 
@@ -49,11 +50,13 @@ class Volume:
         self._mounted.append(at)
 
     def unmount(self) -> None:
-        """Wherever it was mounted last, at once: who has a file open keeps that, us with MLflow's database included."""
+        """Wherever it was mounted last, at once: who has a file open keeps that, us with
+        MLflow's database included."""
         _run("umount", "--lazy", str(self._mounted.pop()))
 
     def clone(self, image: Path) -> Volume:
-        """A copy of it as it is now: the same file system, with the same inodes, on a disk of its own."""
+        """A copy of it as it is now: the same file system, with the same inodes,
+        on a disk of its own."""
         frozen = self._mounted[-1:]
         for at in frozen:
             _run("fsfreeze", "--freeze", str(at))
@@ -68,7 +71,8 @@ class Volume:
         return clone
 
     def laid_over(self, at: Path) -> list[str]:
-        """The words before a command for which this disk, and not the one all others see, is mounted at a folder."""
+        """The words before a command for which this disk, and not the one all others see,
+        is mounted at a folder."""
         script = f'mount {shlex.quote(self.device)} {shlex.quote(str(at))} && exec "$@"'
         return ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "inside"]
 

@@ -1,10 +1,11 @@
-"""Ours beside the public packages, on random and adversarial inputs: who agrees, who does not, and why.
+"""Ours beside the public packages, on random and adversarial inputs: who
+agrees, who does not, and why.
 
     make compare        # an environment of its own; a minute
 
-Each row is a quantity, ours and a package's, over all inputs. Values agree within 1e-5 (float32 inside some packages)
-of 1 or of the value. Where they do not, the row must say why for that input; a difference that nobody explains ends in
-exit code 1.
+Each row is a quantity, ours and a package's, over all inputs. Values agree within 1e-5
+(float32 inside some packages) of 1 or of the value. Where they do not, the row must say why
+for that input; a difference that nobody explains ends in exit code 1.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ Quantity = Callable[[Tensor, Tensor], float | Tensor]
 
 
 class Row(NamedTuple):
-    """`differs` gives the reason for each input on which the two part; `*` stands for any, if they stay within .01."""
+    """`differs` gives the reason for each input on which the two part; `*` stands for any, if
+    they stay within .01."""
 
     name: str
     peer: str
@@ -47,7 +49,8 @@ def convention(name: str) -> Quantity:
 
 
 def gain(theirs: Callable[[Tensor, Tensor], Tensor], ours: post_hoc.Fit) -> Quantity:
-    """How much lower than with our fit the NLL of the fitted set is with theirs; 0 where it is not."""
+    """How much lower than with our fit the NLL of the fitted set is with
+    theirs; 0 where it is not."""
 
     def value(logits: Tensor, labels: Tensor) -> Tensor:
         nll = scores.negative_log_likelihood
@@ -94,8 +97,10 @@ ONE_SIDED = {
 
 METRICS = [
     Row("accuracy", "torchmetrics", scores.accuracy, peers.torchmetrics_accuracy),
-    Row("ece", "torchmetrics", binned.expected_calibration_error, peers.torchmetrics_calibration, {**APART, **EDGES}),
-    Row("ece, its convention", "torchmetrics", convention("torchmetrics"), peers.torchmetrics_calibration),
+    Row("ece", "torchmetrics", binned.expected_calibration_error, peers.torchmetrics_calibration,
+        {**APART, **EDGES}),
+    Row("ece, its convention", "torchmetrics", convention("torchmetrics"),
+        peers.torchmetrics_calibration),
     Row("mce", "torchmetrics", binned.maximum_calibration_error,
         partial(peers.torchmetrics_calibration, norm="max"), {**APART, **EDGES}),
     Row("rmsce", "torchmetrics", binned.root_mean_square_calibration_error,
@@ -104,45 +109,53 @@ METRICS = [
     Row("ece, its convention", "netcal", convention("netcal"), peers.netcal_ece),
     Row("mce", "netcal", binned.maximum_calibration_error, peers.netcal_mce, EDGES),
     Row("ace_unweighted", "netcal", binned.average_calibration_error, peers.netcal_ace, EDGES),
-    Row("adaptive_ece, its convention", "netcal", convention("netcal_adaptive"), peers.netcal_adaptive, QUANTILES),
+    Row("adaptive_ece, its convention", "netcal", convention("netcal_adaptive"),
+        peers.netcal_adaptive, QUANTILES),
     Row("mmce", "netcal", kernel.maximum_mean_calibration_error, peers.netcal_mmce),
     Row("ece", "uncertainty-calibration", binned.expected_calibration_error, peers.kumar_ece),
     Row("classwise_ece", "uncertainty-calibration", classwise.classwise_calibration_error,
         partial(peers.kumar_ece, mode="marginal")),
     Row("adaptive_ece", "uncertainty-calibration", binned.adaptive_calibration_error,
         partial(peers.kumar, power=1, debias=False)),
-    Row("l2", "uncertainty-calibration", binned.l2_calibration_error, partial(peers.kumar, power=2, debias=False)),
+    Row("l2", "uncertainty-calibration", binned.l2_calibration_error, partial(peers.kumar, power=2,
+        debias=False)),
     Row("debiased_l2", "uncertainty-calibration", binned.debiased_l2_calibration_error,
         partial(peers.kumar, power=2, debias=True), ALONE),
     Row("debiased_l2_marginal", "uncertainty-calibration", classwise.debiased_l2_marginal_error,
         partial(peers.kumar, power=2, debias=True, mode="marginal"), ALONE),
-    Row("adaptive_ece, its convention", "uncertainty-metrics", convention("google_adaptive"), peers.google_adaptive),
-    Row("thresholded_classwise_ece, its convention", "uncertainty-metrics", convention("google_tace"),
-        peers.google_tace),
-    Row("adaptive_ece", "torch-uncertainty", binned.adaptive_calibration_error, peers.torch_uncertainty_adaptive,
-        {**POSITION, **EMPTY}),
-    Row("adaptive_ece, its convention", "torch-uncertainty", convention("torch_uncertainty_adaptive"),
-        peers.torch_uncertainty_adaptive, EMPTY),
-    Row("classwise_ece", "torch-uncertainty", classwise.classwise_calibration_error, peers.torch_uncertainty_classwise,
-        APART),
+    Row("adaptive_ece, its convention", "uncertainty-metrics", convention("google_adaptive"),
+        peers.google_adaptive),
+    Row("thresholded_classwise_ece, its convention", "uncertainty-metrics",
+        convention("google_tace"), peers.google_tace),
+    Row("adaptive_ece", "torch-uncertainty", binned.adaptive_calibration_error,
+        peers.torch_uncertainty_adaptive, {**POSITION, **EMPTY}),
+    Row("adaptive_ece, its convention", "torch-uncertainty",
+        convention("torch_uncertainty_adaptive"), peers.torch_uncertainty_adaptive, EMPTY),
+    Row("classwise_ece", "torch-uncertainty", classwise.classwise_calibration_error,
+        peers.torch_uncertainty_classwise, APART),
     Row("brier", "torch-uncertainty", scores.brier_score, peers.torch_uncertainty_brier),
-    Row("nll", "torch-uncertainty", scores.negative_log_likelihood, peers.torch_uncertainty_nll, OF_PROBABILITIES),
-    Row("smooth_ece", "torch-uncertainty", smooth.smooth_calibration_error, peers.torch_uncertainty_smooth, CELLS),
+    Row("nll", "torch-uncertainty", scores.negative_log_likelihood, peers.torch_uncertainty_nll,
+        OF_PROBABILITIES),
+    Row("smooth_ece", "torch-uncertainty", smooth.smooth_calibration_error,
+        peers.torch_uncertainty_smooth, CELLS),
     Row("smooth_ece", "relplot", smooth.smooth_calibration_error, peers.relplot_smooth, CELLS),
     Row("smooth_ece at .1", "relplot", partial(smooth.smooth_calibration_error_at, sigma=0.1),
         partial(peers.relplot_smooth_at, sigma=0.1), CELLS),
     Row("ece, its convention", "relplot", convention("google"), peers.relplot_binned),
-    Row("nll", "probmetrics", scores.negative_log_likelihood, partial(peers.probmetrics_metric, name="logloss")),
-    Row("brier", "probmetrics", scores.brier_score, partial(peers.probmetrics_metric, name="brier")),
+    Row("nll", "probmetrics", scores.negative_log_likelihood, partial(peers.probmetrics_metric,
+        name="logloss")),
+    Row("brier", "probmetrics", scores.brier_score,
+        partial(peers.probmetrics_metric, name="brier")),
     Row("ece", "probmetrics", binned.expected_calibration_error,
         partial(peers.probmetrics_metric, name="ece-15"), {**APART, **EDGES, **BINARY, **MISSING}),
 ]  # fmt: skip
 POST_HOC = [
-    Row("temperature", "probmetrics", post_hoc.fit_temperature, peers.probmetrics_temperature, UNBOUNDED),
+    Row("temperature", "probmetrics", post_hoc.fit_temperature_by_nll,
+        peers.probmetrics_temperature, UNBOUNDED),
     Row("NLL that its temperature gains on ours", "torch-uncertainty", none,
-        gain(peers.torch_uncertainty_temperature, post_hoc.by_temperature), NEGATIVE),
+        gain(peers.torch_uncertainty_temperature, post_hoc.temperature_by_nll), NEGATIVE),
     Row("NLL that its vector scaling gains on ours", "torch-uncertainty", none,
-        gain(peers.torch_uncertainty_vector, post_hoc.fit_vector_scaling),
+        gain(peers.torch_uncertainty_vector, partial(post_hoc.fit_vector_scaling, prior=0)),
         {name: "its fit ends in NaN" for name in ("certain", "a few certain")}),
 ]  # fmt: skip
 LOSSES = [
@@ -154,12 +167,14 @@ LOSSES = [
     Row("confidence_penalty .1", "torch-uncertainty",
         partial(confidence_penalty.confidence_penalty_loss, weight=0.1),
         partial(peers.torch_uncertainty_confidence_penalty, weight=0.1)),
-    Row("mmce penalty", "netcal", partial(mmce.mmce_penalty, kernel_width=0.4), peers.netcal_mmce_penalty, ONE_SIDED),
+    Row("mmce penalty", "netcal", partial(mmce.mmce_penalty, kernel_width=0.4),
+        peers.netcal_mmce_penalty, ONE_SIDED),
 ]  # fmt: skip
 
 
 def strange(score: Callable[[Tensor], Tensor]) -> Callable[[Quantity], Quantity]:
-    """A measure of how well that score tells a case's logits from the same at a third of their scale."""
+    """A measure of how well that score tells a case's logits from the same at
+    a third of their scale."""
     return lambda measure: lambda logits, labels: measure(score(logits), score(logits / 3))
 
 
@@ -215,13 +230,15 @@ def compared(rows: Iterable[Row]) -> bool:
         }
         apart = {name: pair for name, pair in pairs.items() if not same(*pair)}
         print(
-            f"| {row.name} | {row.peer} | {len(pairs) - len(apart)} of {len(pairs)} | {len(apart) or ''} |"
+            f"| {row.name} | {row.peer} | {len(pairs) - len(apart)} of {len(pairs)} |"
+            f" {len(apart) or ''} |"
         )
         for name, (ours, theirs) in apart.items():
             why = row.differs.get(name) or (row.differs.get("*") if near(ours, theirs) else None)
             explained &= why is not None
             print(
-                f"|   | {name}: {_text(ours)}, theirs {_text(theirs)} | | {why or 'NOT EXPLAINED'} |"
+                f"|   | {name}: {_text(ours)}, theirs {_text(theirs)} | |"
+                f" {why or 'NOT EXPLAINED'} |"
             )
     return explained
 

@@ -18,7 +18,8 @@ def random(samples: int, classes: int, scale: float, seed: int = 0) -> Case:
 
 
 def certain() -> Case:
-    """A quarter of the confidences is exactly 1.0, one in ten of those wrong; the others lie between .5 and 1."""
+    """A quarter of the confidences is exactly 1.0, one in ten of those wrong; the others
+    lie between .5 and 1."""
     logits, labels = random(400, 5, 2.0)
     labels[:100] = (torch.arange(100) % 10 == 0).long()
     logits[:100] = torch.tensor([900.0, 0.0, 0.0, 0.0, 0.0], dtype=torch.float64)
@@ -26,7 +27,8 @@ def certain() -> Case:
 
 
 def a_few_certain() -> Case:
-    """Five of 300 confidences are exactly 1.0, fewer than an equal-mass bin holds; three of them are wrong."""
+    """Five of 300 confidences are exactly 1.0, fewer than an equal-mass bin holds;
+    three of them are wrong."""
     logits, _ = random(300, 5, 2.0)
     logits[:5] = 900.0 * torch.eye(5, dtype=torch.float64)
     labels = logits.argmax(-1)
@@ -35,7 +37,8 @@ def a_few_certain() -> Case:
 
 
 def edges() -> Case:
-    """Two classes with confidences of 2/3, 4/5 and 14/15, edges of 15 bins as near as floats go; others between."""
+    """Two classes with confidences of 2/3, 4/5 and 14/15, edges of 15 bins as near as
+    floats go; others between."""
     odds = torch.tensor([2.0] * 8 + [2.5] * 8 + [4.0] * 8 + [14.0] * 8, dtype=torch.float64)
     return torch.stack([odds.log(), torch.zeros(32, dtype=torch.float64)], dim=1), (
         torch.arange(32) % 3 == 0

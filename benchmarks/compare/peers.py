@@ -1,4 +1,5 @@
-"""What the packages compute, each by its own door: from logits [N, K] float64 and labels [N] to a number."""
+"""What the packages compute, each by its own door: from logits [N, K] float64 and
+labels [N] to a number."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ def _top(logits: Tensor, labels: Tensor) -> tuple[np.ndarray, np.ndarray]:
     return confidence.numpy(), (predicted == labels).double().numpy()
 
 
-# ---- torchmetrics --------------------------------------------------------------------------------------------------
+# ---- torchmetrics --------------------------------------------------------------------------------
 
 
 def torchmetrics_calibration(
@@ -62,7 +63,7 @@ def torchmetrics_auroc(inside: Tensor, outside: Tensor) -> float:
     return float(binary_auroc(torch.cat([inside, outside]), target))
 
 
-# ---- torch-uncertainty ---------------------------------------------------------------------------------------------
+# ---- torch-uncertainty ---------------------------------------------------------------------------
 
 
 def _updated(metric: torch.nn.Module, *values: Tensor) -> float:
@@ -80,9 +81,8 @@ def torch_uncertainty_classwise(logits: Tensor, labels: Tensor) -> float:
 
 
 def torch_uncertainty_smooth(logits: Tensor, labels: Tensor) -> float:
-    return _updated(
-        SmoothCalibrationError("reflected"), probabilities(logits).float(), labels
-    )  # float64 is refused
+    # float64 is refused.
+    return _updated(SmoothCalibrationError("reflected"), probabilities(logits).float(), labels)
 
 
 def torch_uncertainty_brier(logits: Tensor, labels: Tensor) -> float:
@@ -128,11 +128,12 @@ def torch_uncertainty_confidence_penalty(logits: Tensor, labels: Tensor, weight:
     )
 
 
-# ---- netcal --------------------------------------------------------------------------------------------------------
+# ---- netcal --------------------------------------------------------------------------------------
 
 
 def _netcal(metric: ECE | MCE | ACE | MMCE, logits: Tensor, labels: Tensor) -> float:
-    # Of two classes netcal wants the probability of the second; the top label is then another question.
+    # Of two classes netcal wants the probability of the second; the top label is
+    # then another question.
     confidence, hits = _top(logits, labels)
     return float(metric.measure(confidence, hits.astype(int)))
 
@@ -161,7 +162,7 @@ def netcal_mmce_penalty(logits: Tensor, labels: Tensor) -> float:
     return float(MMCEPenalty()(logits, labels))
 
 
-# ---- uncertainty-metrics -------------------------------------------------------------------------------------------
+# ---- uncertainty-metrics -------------------------------------------------------------------------
 
 
 def google_adaptive(logits: Tensor, labels: Tensor) -> float:
@@ -178,7 +179,7 @@ def google_tace(logits: Tensor, labels: Tensor) -> float:
     )
 
 
-# ---- uncertainty-calibration, relplot, probmetrics, torch ----------------------------------------------------------
+# ---- uncertainty-calibration, relplot, probmetrics, torch ----------------------------------------
 
 
 def kumar(

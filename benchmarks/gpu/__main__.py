@@ -1,13 +1,14 @@
 """Everything that must be seen on a GPU, in order, in the time there is.
 
     python -m benchmarks.gpu --data cifar10.parquet --state STATE --out OUT --seconds 1500
-    python -m benchmarks.gpu --table OUT/gpu.jsonl              # Markdown for RESULTS.md
-    python -m benchmarks.gpu --verify OUT                       # at home: the trained model's files, on this machine
+    python -m benchmarks.gpu --table OUT/gpu.jsonl  # Markdown for RESULTS.md
+    python -m benchmarks.gpu --verify OUT  # at home: the trained model's files, on this machine
     python -m benchmarks.gpu --data digits --device cpu --small --state STATE --out OUT
 
-Each stage is a process of its own, ended after eight minutes, and leaves one line of JSON in OUT/gpu.jsonl. Begun again
-with the same STATE it goes on where it stopped; a stage that failed is not tried again. All but the last need torch,
-torchvision, NumPy, SciPy, pyarrow and Pillow only, not Ray, Optuna or MLflow; the stage `airbench` that package too.
+Each stage is a process of its own, ended after eight minutes, and leaves one line of JSON in
+OUT/gpu.jsonl. Begun again with the same STATE it goes on where it stopped; a stage that failed is
+not tried again. All but the last need torch, torchvision, NumPy, SciPy, pyarrow and Pillow only,
+not Ray, Optuna or MLflow; the stage `airbench` that package too.
 """
 
 from __future__ import annotations

@@ -117,7 +117,8 @@ def inventory(options: Options) -> Found:
 
 
 def equal(options: Options) -> Found:
-    """Every method's weights after six steps: captured ones against eager ones, bit for bit, then against the CPU's.
+    """Every method's weights after six steps: captured ones against eager ones, bit for
+    bit, then against the CPU's.
 
     The latter: the largest relative difference. Where two eager runs differ, captured ones may.
     """
@@ -157,7 +158,8 @@ class Branches(Model):
 
 
 def uncaptured(options: Options) -> Found:
-    """A model that cannot be captured trains eagerly, and the next trial of the process is captured all the same."""
+    """A model that cannot be captured trains eagerly, and the next trial of the process is
+    captured all the same."""
     plain = learner(options, batch_size=64)
     branching = Learner(
         dataclasses.replace(plain.config, model=Branches()), plain.data, plain.device
@@ -169,7 +171,8 @@ def uncaptured(options: Options) -> Found:
 
 
 def synchronisation(options: Options) -> Found:
-    """Eager steps under torch's debug mode, in which waiting for the GPU is an error: every method, every network."""
+    """Eager steps under torch's debug mode, in which waiting for the GPU is an error: every
+    method, every network."""
 
     @contextmanager
     def strict(step: int) -> Iterator[None]:
@@ -230,7 +233,8 @@ def cost(options: Options) -> Found:
 
 
 def ladder(model: str) -> Callable[[Options], Found]:
-    """Images a second: a DataLoader script; the Learner eager, in bfloat16, captured, compiled; its step alone."""
+    """Images a second: a DataLoader script; the Learner eager, in bfloat16, captured,
+    compiled; its step alone."""
 
     def stage(options: Options) -> Found:
         words = argparse.Namespace(
@@ -278,7 +282,8 @@ def actors(options: Options) -> Found:
 
 
 def actors_under_mps(options: Options) -> Found:
-    """The same under NVIDIA's MPS, whose daemon is this stage's own; the device's compute mode stays as it is."""
+    """The same under NVIDIA's MPS, whose daemon is this stage's own; the device's
+    compute mode stays as it is."""
     control = shutil.which("nvidia-cuda-mps-control")
     if control is None:
         return {"skipped": "no MPS here"}
@@ -299,7 +304,8 @@ def actors_under_mps(options: Options) -> Found:
 
 
 def actor(options: Options) -> Found:
-    """One of them: trains for some seconds, from the next round ten seconds on, so that all are at work."""
+    """One of them: trains for some seconds, from the next round ten seconds on, so
+    that all are at work."""
     torch.set_num_threads(1)
     made = learner(options, precision="bfloat16", epochs=10_000)
     made.train_epoch()
@@ -353,7 +359,8 @@ FAST: dict[str, Any] = {
 
 
 def whole_trial(options: Options, **settings: Any) -> Found:
-    """A trial from its config to its files, as a study has it: seconds in all, outside the epochs, and its values."""
+    """A trial from its config to its files, as a study has it: seconds in all, outside
+    the epochs, and its values."""
     began = time.perf_counter()
     made = learner(options, **settings)
     training = time.perf_counter()
@@ -375,7 +382,8 @@ def whole_trial(options: Options, **settings: Any) -> Found:
 
 
 def trials(options: Options) -> Found:
-    """Whole trials of a process, one after another, by five seeds: a fast recipe, and ResNet-18 in 16 epochs.
+    """Whole trials of a process, one after another, by five seeds: a fast recipe,
+    and ResNet-18 in 16 epochs.
 
     The first, which captures, is not counted.
     """
@@ -405,7 +413,8 @@ def trials(options: Options) -> Found:
 
 
 def airbench(options: Options) -> Found:
-    """PyPI's airbench on the same images, five trainings: seconds, and accuracy without its test-time augmentation."""
+    """PyPI's airbench on the same images, five trainings: seconds, and accuracy without its
+    test-time augmentation."""
     if not throughput.has_airbench(options):
         return {"skipped": "no GPU, or no airbench here"}
     import airbench as package
@@ -440,7 +449,8 @@ def trial(options: Options) -> Found:
 
 
 def verified(folder: Path, options: Options) -> Found:
-    """The largest difference of a probability between the files' predictions and the model's here, on the CPU."""
+    """The largest difference of a probability between the files' predictions and
+    the model's here, on the CPU."""
     options.state = folder
     stored = json.loads((folder / "config.json").read_text())
     kept = {key: stored[key] for key in ("model", "batch_size", "epochs", "precision")}
@@ -454,7 +464,8 @@ def verified(folder: Path, options: Options) -> Found:
 
 
 def study(options: Options) -> Found:
-    """`calstudy run` with four trials on the GPU at once; those of `huge` need more than their share of its memory."""
+    """`calstudy run` with four trials on the GPU at once; those of `huge` need more than
+    their share of its memory."""
     if find_spec("ray") is None or find_spec("mlflow") is None:
         return {"skipped": "no Ray or MLflow here"}
     on_gpu = options.device == "cuda"

@@ -1,7 +1,7 @@
 """Stopping rules and samplers, replayed on recorded trainings: Markdown for RESULTS.md.
 
-python -m benchmarks.search                                      # the tables
-python -m benchmarks.search record --data DIR --out FILE         # adds to the recordings; DIR has the parquet files
+python -m benchmarks.search  # the tables
+python -m benchmarks.search record --data DIR --out FILE  # adds to FILE; DIR has the parquet files
 """
 
 from __future__ import annotations
@@ -11,17 +11,15 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import optuna
 
 from benchmarks.search import collapse, curves, peers, sampling, stopping
 from benchmarks.search.curves import Training
 from benchmarks.search.stopping import interval
 
-METHODS = (
-    "focal",
-    "mbls",
-    "sece_on_focal",
-)  # whose search is replayed: one, two and two settings besides the rate
+# Whose search is replayed: one, two and two settings besides the rate.
+METHODS = ("focal", "mbls", "sece_on_focal")
 LEAST = 12  # settings of a method, without which a set is not replayed
 
 
@@ -50,7 +48,10 @@ def about(trainings: Sequence[Training]) -> Iterator[str]:
         whole = [one for one in pool if len(one.rows) == epochs]
         chance = sum(not stopping.Trial("", False, one.rows, epochs).has_result for one in whole)
         range_ = f"{counts[0]}" if counts[0] == counts[-1] else f"{counts[0]}-{counts[-1]}"
-        yield f"| {name} | {schedule} | {len(pool)} | {range_} | {len(pool) - len(whole)} | {chance} |"
+        yield (
+            f"| {name} | {schedule} | {len(pool)} | {range_} | {len(pool) - len(whole)} |"
+            f" {chance} |"
+        )
 
 
 def ranks(trainings: Sequence[Training]) -> Iterator[str]:
@@ -74,8 +75,26 @@ def stop(trainings: Sequence[Training], repeats: int) -> Iterator[str]:
         yield f"\n{peers.SKIPPED}"
 
 
+def left(trainings: Sequence[Training], repeats: int) -> Iterator[str]:
+    yield "| set | schedule | rule | left | expected at least | at most | their middle |"
+    yield "|---|---|---|---|---|---|---|"
+    for (name, schedule), pool in pools(trainings).items():
+        at, keep = (0.58, 1 / 3) if schedule == "steps" else (0.4, 0.5)
+        rule, found = stopping.rung(["brier", "ece"], at, keep), []
+        for repeat in range(repeats):
+            study = stopping.drawn(pool, np.random.default_rng(repeat))
+            spent = {label: rule(trials) for label, trials in study.items()}
+            found.append(stopping.epochs_left(study, spent, at, keep))
+        real, least, most = np.mean(found, axis=0)
+        cells = [f"{share:.3f}" for share in (real, least, most, (least + most) / 2)]
+        yield f"| {name} | {schedule} | {keep:.2g} at {at:g} | {' | '.join(cells)} |"
+
+
 def sample(trainings: Sequence[Training], repeats: int, gp_repeats: int) -> Iterator[str]:
-    yield "| set | method | settings | held-out rank of error, ECE | trials | sampler | hypervolume | over Optuna's |"
+    yield (
+        "| set | method | settings | held-out rank of error, ECE | trials | sampler | hypervolume |"
+        " over Optuna's |"
+    )
     yield "|---|---|---|---|---|---|---|---|"
     for key, label, pool in _searched(trainings):
         surrogate = sampling.fit(pool, label)
@@ -103,7 +122,10 @@ def sample(trainings: Sequence[Training], repeats: int, gp_repeats: int) -> Iter
 
 
 def slots(trainings: Sequence[Training], repeats: int) -> Iterator[str]:
-    yield "| set | method | 4 slots | 24 slots without cap, less 4 | 24 slots with at most 4 pending, less 4 | target |"
+    yield (
+        "| set | method | 4 slots | 24 slots without cap, less 4 | 24 slots with at most 4 pending,"
+        " less 4 | target |"
+    )
     yield "|---|---|---|---|---|---|"
     for key, label, pool in _searched(trainings):
         surrogate = sampling.fit(pool, label)
@@ -120,7 +142,10 @@ def slots(trainings: Sequence[Training], repeats: int) -> Iterator[str]:
             if interval([a - b for a, b in zip(capped, few, strict=True)])[0] >= -0.01
             else "missed"
         )
-        yield f"| {key[0]} | {label} | {_shown(few)} | {_difference(free, few)} | {_difference(capped, few)} | {met} |"
+        yield (
+            f"| {key[0]} | {label} | {_shown(few)} | {_difference(free, few)} |"
+            f" {_difference(capped, few)} | {met} |"
+        )
 
 
 def _searched(
@@ -151,7 +176,9 @@ def main() -> None:
     parser.add_argument("--gp-repeats", type=int, default=5, help="of the slow sampler")
     parser.add_argument("--slots-repeats", type=int, default=100)
     parser.add_argument(
-        "--only", choices=("about", "ranks", "stop", "sample", "slots", "collapse"), action="append"
+        "--only",
+        choices=("about", "ranks", "stop", "left", "sample", "slots", "collapse"),
+        action="append",
     )
     record = parser.add_subparsers(dest="command").add_parser(
         "record", help="train and add to a file"
@@ -176,6 +203,7 @@ def main() -> None:
         "about": ("Recorded", lambda: about(trainings)),
         "ranks": ("Spearman's correlation with the final ECE", lambda: ranks(trainings)),
         "stop": ("Stopping", lambda: stop(trainings, options.repeats)),
+        "left": ("Epochs that early stopping leaves", lambda: left(trainings, options.repeats)),
         "sample": ("Samplers", lambda: sample(trainings, options.repeats, options.gp_repeats)),
         "slots": ("Slots", lambda: slots(trainings, options.slots_repeats)),
         "collapse": ("Collapsed trials", collapse.table),

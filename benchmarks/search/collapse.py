@@ -1,7 +1,8 @@
-"""Collapsed trials, trained for real: SECE on focal loss on digits, whose ECE is best where its accuracy is a guess's.
+"""Collapsed trials, trained for real: SECE on focal loss on digits, whose ECE is best where
+its accuracy is a guess's.
 
-24 trials in turn for each of 8 seeds of the sampler, as study/specs/digits.yaml has them: with its constraint and the
-test for guessing in the sampler's view, and with neither.
+24 trials in turn for each of 8 seeds of the sampler, as study/specs/digits.yaml has them: with its
+constraint and the test for guessing in the sampler's view, and with neither.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from benchmarks.search.stopping import interval
 from study.analysis.pareto import front
 from study.analysis.ranking import Rules
 from study.engine.proposing import Proposer
-from study.schema.spec import StudySpec, read_spec
+from study.schema.reading import read_spec
+from study.schema.spec import StudySpec
 from study.store.trials import TrialRecord
 from trainables.loading.cache import prepare
 
@@ -24,7 +26,8 @@ DIGITS = Path(__file__).resolve().parents[2] / "study" / "specs" / "digits.yaml"
 
 
 def table() -> Iterator[str]:
-    """Means over the seeds: trials of 24 that guess, that do not meet the constraint; those that guess on any front."""
+    """Means over the seeds: trials of 24 that guess, that do not meet the constraint; those
+    that guess on any front."""
     spec = read_spec(DIGITS)
     prepared = prepare(spec.data, spec.seed)
     rules = Rules(

@@ -1,4 +1,5 @@
-"""Trainings by our Learner with random settings: made, stored and read. A training is a line of gzipped JSON."""
+"""Trainings by our Learner with random settings: made, stored and read. A training is
+a line of gzipped JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ import optuna
 import torch
 
 from search_spaces import strict_yaml
-from study.schema.spec import StudySpec, spec_from_mapping
+from study.schema.reading import spec_from_mapping
+from study.schema.spec import StudySpec
 from trainables.config import TrialConfig
 from trainables.files.atomic import write_whole
 from trainables.learner import Diverged, Learner
@@ -61,7 +63,8 @@ def settings(spec: StudySpec, label: str, count: int) -> list[dict[str, float]]:
 
 
 def plan(numbers: Sequence[int]) -> Iterator[tuple[str, int]]:
-    """(set, setting) in the order of recording, in which any cut leaves balanced pools. numbers: settings of SETS."""
+    """(set, setting) in the order of recording, in which any cut leaves balanced pools.
+    numbers: settings of SETS."""
     for step in range(max(numbers) + HEAD_START):
         for name, count in zip(SETS, numbers, strict=True):
             number = step - HEAD_START if name == "cifar10" else step

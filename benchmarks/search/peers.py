@@ -1,4 +1,5 @@
-"""Syne Tune's stopping schedulers as rules of a replay; they are fed trial after trial, epoch by epoch."""
+"""Syne Tune's stopping schedulers as rules of a replay; they are fed trial after
+trial, epoch by epoch."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ SKIPPED = (
 
 
 def rules() -> dict[str, Rule]:
-    """MOASHA by error and ECE, ASHA by error: eta 3, rungs from 1/9 of the epochs on, or one at 1/3. None without them.
+    """MOASHA by error and ECE, ASHA by error: eta 3, rungs from 1/9 of the epochs on, or one
+    at 1/3. None without them.
 
     They protect no trial.
     """

@@ -1,8 +1,9 @@
 """Samplers, replayed on surrogates of recorded trainings.
 
-A surrogate is, of one method, a Gaussian process (Matern 5/2, a length for each parameter, noise) for the logarithm of
-the error and one for that of ECE. Its means are the truth. A trial sees them times noise: the deviations of a repeated
-setting's seeds from their mean, error and ECE together, of a random one of the repeated settings.
+A surrogate is, of one method, a Gaussian process (Matern 5/2, a length for each parameter, noise)
+for the logarithm of the error and one for that of ECE. Its means are the truth. A trial sees them
+times noise: the deviations of a repeated setting's seeds from their mean, error and ECE together,
+of a random one of the repeated settings.
 """
 
 from __future__ import annotations
@@ -33,9 +34,8 @@ OBJECTIVES = (Objective("error", "minimize"), Objective("ece", "minimize"))
 CLEAREST = 1e-3  # of an error or ECE, before its logarithm
 GRID = 4000  # random settings that stand for the whole space
 Values = dict[str, Any]
-Sample = Callable[
-    [Sequence[FrozenTrial], int, int], Values
-]  # trials seen, this trial's number, seed
+# Trials seen, this trial's number, seed.
+Sample = Callable[[Sequence[FrozenTrial], int, int], Values]
 
 
 @dataclass
@@ -60,7 +60,8 @@ class Surrogate:
         return volume([(a, b) for a, b in self.truth(settings)], self.reference) / self.most
 
     def complete(self, source: np.random.Generator) -> Surrogate:
-        """With its reference point, the worst tenth of the space in each objective, and the volume of all of it."""
+        """With its reference point, the worst tenth of the space in each objective, and
+        the volume of all of it."""
         true = self._at(source.random((GRID, len(self.space))))
         self.reference = (float(np.quantile(true[:, 0], 0.9)), float(np.quantile(true[:, 1], 0.9)))
         self.most = volume([(a, b) for a, b in true], self.reference)
@@ -98,7 +99,8 @@ def logarithms(trainings: Sequence[Training], epochs: int) -> NDArray[np.float64
 
 
 def deviations(trainings: Sequence[Training], targets: NDArray[np.float64]) -> NDArray[np.float64]:
-    """[n, 2]: of the seeds of each repeated setting from their mean, at the spread of single seeds."""
+    """[n, 2]: of the seeds of each repeated setting from their mean, at the
+    spread of single seeds."""
     numbers, found = np.array([one.setting for one in trainings]), []
     for number in np.unique(numbers):
         seeds = targets[numbers == number]
@@ -175,7 +177,8 @@ def search(
 ) -> list[Values]:
     """The settings of a study of one method on so many slots; a trial lasts 0.9 to 1.1.
 
-    cap: how many trials beyond the start-up may be without a result; what it leaves idle other methods would take.
+    cap: how many trials beyond the start-up may be without a result; what it leaves idle
+    other methods would take.
     """
     source = np.random.default_rng(seed)
     noise = surrogate.noise[source.integers(len(surrogate.noise), size=trials)]

@@ -1,7 +1,7 @@
 """Rules of early stopping, replayed on recorded trainings.
 
-All trials of a set last equally long, so trials that only ever stop reach a rung in the order in which they began, with
-any number of slots: a replay takes them one after the other.
+All trials of a set last equally long, so trials that only ever stop reach a rung in the order in
+which they began, with any number of slots: a replay takes them one after the other.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.search.curves import METRICS, Training, spec_of
+from study.analysis.prediction import kept_between
 from study.analysis.rungs import Entry, goes_on
 
 TRIALS = 24  # of a method
@@ -23,7 +24,8 @@ UNSTOPPED = "cross_entropy"
 
 @dataclass(frozen=True)
 class Trial:
-    """A training as a replayed study has it. rows: METRICS by epoch; epochs: of a whole training."""
+    """A training as a replayed study has it. rows: METRICS by epoch; epochs: of a whole
+    training."""
 
     method: str
     protected: bool
@@ -36,7 +38,8 @@ class Trial:
 
     @property
     def has_result(self) -> bool:
-        """It did not diverge, and is better than chance by three standard deviations of 1,000 samples."""
+        """It did not diverge, and is better than chance by three standard
+        deviations of 1,000 samples."""
         chance = 1 / CLASSES
         least = chance + 3 * math.sqrt(chance * (1 - chance) / 1000)
         return len(self.rows) == self.epochs and self.rows[-1][0] > least
@@ -94,7 +97,8 @@ def everything(trials: Sequence[Trial]) -> list[int]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """As shares of the study without stopping. `of_methods`: of each method's own front, mean over the methods."""
+    """As shares of the study without stopping. `of_methods`: of each method's own front,
+    mean over the methods."""
 
     epochs: float
     hypervolume: float
@@ -155,17 +159,19 @@ def outcome(study: Mapping[str, Sequence[Trial]], spent: Mapping[str, Sequence[i
 def _kept(
     trials: Sequence[tuple[Trial, int]], reference: tuple[float, float]
 ) -> tuple[float | None, float | None]:
-    """The shares of the trials' hypervolume and front that those trained to their end keep; None: of nothing."""
+    """The shares of the trials' hypervolume and front that those trained to their end
+    keep; None: of nothing."""
     found = [(trial.result, count == trial.epochs) for trial, count in trials if trial.has_result]
     of_all, kept = [point for point, _ in found], [point for point, whole in found if whole]
     every, best = volume(of_all, reference), front(of_all)
-    return volume(kept, reference) / every if every else None, len(best & set(kept)) / len(
-        best
-    ) if best else None
+    return volume(kept, reference) / every if every else None, (
+        len(best & set(kept)) / len(best) if best else None
+    )
 
 
 def fewer(study: Mapping[str, Sequence[Trial]], share: float) -> dict[str, list[int]]:
-    """Of each method only its first trials, for that share of all epochs: the methods take turns, as in a study."""
+    """Of each method only its first trials, for that share of all epochs: the methods take
+    turns, as in a study."""
     budget = share * sum(len(trial.rows) for trials in study.values() for trial in trials)
     spent = {label: [0] * len(trials) for label, trials in study.items()}
     for number in range(max(map(len, study.values()))):
@@ -179,7 +185,8 @@ def fewer(study: Mapping[str, Sequence[Trial]], share: float) -> dict[str, list[
 def drawn(
     trainings: Sequence[Training], source: np.random.Generator, count: int = TRIALS
 ) -> dict[str, list[Trial]]:
-    """A study by method: its defaults, then other settings in random order, each by one of its seeds."""
+    """A study by method: its defaults, then other settings in random order,
+    each by one of its seeds."""
     spec = spec_of(trainings[0].set, trainings[0].schedule)
     study = {}
     for variant in spec.variants:
@@ -238,7 +245,8 @@ def rules() -> dict[str, Rule]:
 def replay(
     trainings: Sequence[Training], chosen: Mapping[str, Rule], repeats: int
 ) -> dict[str, list[Outcome]]:
-    """Outcomes by rule; the repeats are paired. Before each comes, as a baseline, fewer trials for its epochs."""
+    """Outcomes by rule; the repeats are paired. Before each comes, as a baseline, fewer
+    trials for its epochs."""
     found: dict[str, list[Outcome]] = {}
     for repeat in range(repeats):
         study = drawn(trainings, np.random.default_rng(repeat))
@@ -251,8 +259,25 @@ def replay(
     return found
 
 
+def epochs_left(
+    study: Mapping[str, Sequence[Trial]], spent: Mapping[str, Sequence[int]], at: float, keep: float
+) -> tuple[float, float, float]:
+    """The share of a study's epochs that a rule left, and what `plan --probe` expects
+    at least and at most."""
+    least = most = 0.0
+    for trials in study.values():
+        epochs = trials[0].epochs
+        rest = epochs - max(1, round(at * epochs))
+        kept = kept_between(sum(trial.protected for trial in trials), len(trials), keep)
+        least, most = (so_far + rest * of for so_far, of in zip((least, most), kept, strict=True))
+        least, most = (so_far + (epochs - rest) * len(trials) for so_far in (least, most))
+    whole = sum(trial.epochs for trials in study.values() for trial in trials)
+    return sum(map(sum, spent.values())) / whole, least / whole, most / whole
+
+
 def ranking(trainings: Sequence[Training], at: float) -> dict[str, float]:
-    """Spearman's correlation of each metric at a fraction of training with the final ECE, mean over methods."""
+    """Spearman's correlation of each metric at a fraction of training with the final
+    ECE, mean over methods."""
     from scipy.stats import spearmanr
 
     spec = spec_of(trainings[0].set, trainings[0].schedule)
@@ -284,8 +309,12 @@ def interval(values: Sequence[float] | NDArray[np.float64]) -> tuple[float, floa
 
 
 def table(found: Mapping[str, Sequence[Outcome]]) -> Iterator[str]:
-    """The target is at most .78 of the epochs, .99 of the hypervolume and .9 of the front, of the study's."""
-    yield "| rule | epochs | hypervolume | front | over fewer trials | of methods: hypervolume, front | target |"
+    """The target is at most .78 of the epochs, .99 of the hypervolume and .9
+    of the front, of the study's."""
+    yield (
+        "| rule | epochs | hypervolume | front | over fewer trials | of methods: hypervolume, front"
+        " | target |"
+    )
     yield "|---|---|---|---|---|---|---|"
     for name, outcomes in found.items():
         if name.startswith("fewer than "):
@@ -308,6 +337,6 @@ def table(found: Mapping[str, Sequence[Outcome]]) -> Iterator[str]:
     ours = found[f"fewer than {OURS}"]
     means = [float(np.mean([getattr(one, key.name) for one in ours])) for key in fields(Outcome)]
     yield (
-        f"| fewer trials, for the epochs of {OURS} | {means[0]:.2f} | {means[1]:.3f} | {means[2]:.3f} | "
-        f"| {means[3]:.3f}, {means[4]:.3f} | |"
+        f"| fewer trials, for the epochs of {OURS} | {means[0]:.2f} | {means[1]:.3f} |"
+        f" {means[2]:.3f} | | {means[3]:.3f}, {means[4]:.3f} | |"
     )

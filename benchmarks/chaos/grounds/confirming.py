@@ -18,7 +18,8 @@ CONFIRM_SECONDS = 240.0
 
 
 def postgres_restarted_confirming(stage: Stage) -> Strike:
-    """The server restarts once or twice while `confirm` retrains with one more seed and opens the test split."""
+    """The server restarts once or twice while `confirm` retrains with one more seed and
+    opens the test split."""
     ground = stage.ground
     assert isinstance(ground, Confirming)
     stage.see_to_driver()

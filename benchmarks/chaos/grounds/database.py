@@ -1,4 +1,5 @@
-"""This machine with a disk for the studies and a ledger in PostgreSQL: the server and its connections come and go."""
+"""This machine with a disk for the studies and a ledger in PostgreSQL: the server and its
+connections come and go."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ def connection_dropped(stage: Stage) -> Strike:
 
 
 def cloned_volume(stage: Stage) -> Strike:
-    """A clone of the studies' disk, mounted at the same path on what could be another machine, and a driver there."""
+    """A clone of the studies' disk, mounted at the same path on what could be another
+    machine, and a driver there."""
     ground, pid = _ground(stage), stage.driver_pid()
     clone = ground.disk.clone(ground.directory / "clone.image")
     os.kill(pid, signal.SIGSTOP)  # what now is written to the ledger, the other driver writes
@@ -59,7 +61,8 @@ def cloned_volume(stage: Stage) -> Strike:
 
 
 def _writes(stage: Stage) -> Callable[[], bool]:
-    """Whether a driver has written to the ledger after this; what trains goes on by itself for a while."""
+    """Whether a driver has written to the ledger after this; what trains goes on
+    by itself for a while."""
 
     def told() -> dict[str, tuple[str, int]]:
         return {name: (record.state, record.attempt) for name, record in stage.records().items()}

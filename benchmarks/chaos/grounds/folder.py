@@ -1,4 +1,5 @@
-"""This machine with drivers that start where files lie named like every library: none of them may run."""
+"""This machine with drivers that start where files lie named like every library:
+none of them may run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""This machine with small disks that fill up: the folder for temporary files, or the inodes of the studies' disk."""
+"""This machine with small disks that fill up: the folder for temporary files, or the inodes
+of the studies' disk."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ START_SECONDS = 120.0
 
 
 def tmp_full(stage: Stage) -> Strike:
-    """The folder for temporary files fills up: under a driver at work, which lives through it, or before one starts."""
+    """The folder for temporary files fills up: under a driver at work, which lives through it,
+    or before one starts."""
     folder = stage.ground.directory / "tmp"
     if stage.random.random() < 0.5:
         pid = stage.driver_pid()
@@ -35,7 +37,8 @@ def tmp_full(stage: Stage) -> Strike:
 
 
 def inodes_full(stage: Stage) -> Strike:
-    """Somebody makes as many files as the studies' disk can have, and removes them after a while."""
+    """Somebody makes as many files as the studies' disk can have, and removes them after
+    a while."""
     pid = stage.driver_pid()
     _filled(stage, stage.ground.storage, _many_files)
     return Strike(pid)

@@ -75,7 +75,8 @@ def _mended(stage: Stage, pid: int, words: str) -> Strike:
 
 
 def corrupted_checkpoint(stage: Stage) -> Strike:
-    """Trials are gone, and the newest checkpoint of one has a few bytes that are not what was written."""
+    """Trials are gone, and the newest checkpoint of one has a few bytes that are
+    not what was written."""
 
     def corrupt(file: Path) -> None:
         content = bytearray(file.read_bytes())
@@ -97,15 +98,16 @@ def half_written_checkpoint(stage: Stage) -> Strike:
 
 
 def _damaged(stage: Stage, damage: Callable[[Path], None]) -> Strike:
-    """Stop what trains, damage the newest checkpoint of a running trial, kill the driver or what trains, go on."""
+    """Stop what trains, damage the newest checkpoint of a running trial, kill the driver
+    or what trains, go on."""
     stage.until_training(lambda: _with_checkpoint(stage))
     by_driver = stage.random.random() < 0.5
     actors = stage.actors()
     _signal(actors, signal.SIGSTOP)  # else one could write a whole checkpoint over the damaged one
-    wait_for(
-        lambda: all(map(stopped, actors)), 10.0, 0.01
-    )  # nor may one be in the midst of a rename
-    # One that is just being handed out again is no target: its next attempt may have read the file already.
+    # Nor may one be in the midst of a rename.
+    wait_for(lambda: all(map(stopped, actors)), 10.0, 0.01)
+    # One that is just being handed out again is no target: its next attempt may have
+    # read the file already.
     found = [attempt for attempt in _with_checkpoint(stage) if attempt.pid in actors]
     if not found:  # its trial has just ended
         _signal(actors, signal.SIGCONT)
@@ -173,7 +175,8 @@ def _signal(pids: list[int], number: signal.Signals) -> None:
 
 
 def clock_skew(stage: Stage) -> Strike:
-    """The driver is gone, and the next one runs where the clock is minutes ahead or an hour behind."""
+    """The driver is gone, and the next one runs where the clock is minutes
+    ahead or an hour behind."""
     pid = stage.signal_driver(stage.random.choice([signal.SIGKILL, signal.SIGTERM]))
     stage.next_environment = clock.skewed(stage.ground.directory, stage.random.choice(clock.SKEWS))
     stage.start()

@@ -1,7 +1,9 @@
-"""Trials that take memory until somebody stops them, where there is little of it: a memory cgroup of their own.
+"""Trials that take memory until somebody stops them, where there is little of it:
+a memory cgroup of their own.
 
-Ray's memory monitor reads what the machine has and uses from /sys/fs/cgroup; there, the processes of this ground see
-their own cgroup. So the limit is theirs alone, and the kernel holds them to it if Ray does not.
+Ray's memory monitor reads what the machine has and uses from /sys/fs/cgroup; there,
+the processes of this ground see their own cgroup. So the limit is theirs alone, and
+the kernel holds them to it if Ray does not.
 """
 
 from __future__ import annotations

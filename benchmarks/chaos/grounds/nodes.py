@@ -1,4 +1,5 @@
-"""Three machines: a head that trains nothing and runs the driver, and two workers that a service manager restarts."""
+"""Three machines: a head that trains nothing and runs the driver, and two workers that
+a service manager restarts."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from benchmarks.chaos.stage import CHECKOUT, INTERRUPTED, Ground, Stage, Strike,
 from tests.hosts import Host, network, nodes, refusal, start_head, start_worker
 
 PATIENCE = "RAY_gcs_rpc_server_reconnect_timeout_s"
-# By its defaults Ray takes a minute to see that a node is gone; the same happens here within seconds.
+# By its defaults Ray takes a minute to see that a node is gone; the same
+# happens here within seconds.
 HEALTH = {
     "RAY_health_check_initial_delay_ms": "1000",
     "RAY_health_check_period_ms": "1000",
@@ -48,7 +50,8 @@ def raylet_sigkill(stage: Stage) -> Strike:
 
 
 def head_sigkill(stage: Stage) -> Strike:
-    """The head's control store and raylet are gone, or its power: raised anew, and the driver with it."""
+    """The head's control store and raylet are gone, or its power: raised anew,
+    and the driver with it."""
     ground = _ground(stage)
     pid = ground.head.gcs_pid()
     if stage.random.random() < 0.5:
@@ -75,7 +78,8 @@ def head_sigkill(stage: Stage) -> Strike:
 
 
 def head_lost(stage: Stage) -> Strike:
-    """The head's control store and raylet are gone for good: the driver says so and ends, before Ray ends it."""
+    """The head's control store and raylet are gone for good: the driver says so and
+    ends, before Ray ends it."""
     ground = _ground(stage)
     pid, seen = ground.head.gcs_pid(), stage.seen()
     stage.driver_may_end()
@@ -116,7 +120,8 @@ def _cut(stage: Stage, seconds: float) -> Strike:
 
 
 def partition_for_good(stage: Stage) -> Strike:
-    """A node is cut from the network and trains on; when it has been given up, it is replaced by another machine."""
+    """A node is cut from the network and trains on; when it has been given up, it is
+    replaced by another machine."""
     worker, ground = _a_worker(stage), _ground(stage)
     pid = _raylet(worker)
     worker.cut()
@@ -142,7 +147,8 @@ def _deaths(stage: Stage) -> Counter[str]:
 
 
 def _a_worker(stage: Stage) -> Host:
-    """One of those that train. ProcessLookupError where an actor may be idle, kept for the next trial."""
+    """One of those that train. ProcessLookupError where an actor may be idle,
+    kept for the next trial."""
     training = [worker for worker in _ground(stage).workers if worker.pids(ACTOR)]
     if not training or len(stage.training()) < len(training):
         raise ProcessLookupError
@@ -157,7 +163,8 @@ def _raylet(host: Host) -> int:
 
 
 class Nodes(Ground):
-    """A Ray cluster with token authentication on namespaced hosts; the studies lie where all of them see them."""
+    """A Ray cluster with token authentication on namespaced hosts; the studies lie where
+    all of them see them."""
 
     faults = by_kind(
         raylet_sigkill,
@@ -199,9 +206,8 @@ class Nodes(Ground):
     def popen(
         self, command: list[str], environment: dict[str, str], **options: Any
     ) -> subprocess.Popen[Any]:
-        own = {
-            name: value for name, value in environment.items() if name != PATIENCE
-        }  # a driver's own is longer
+        # A driver's own is longer.
+        own = {name: value for name, value in environment.items() if name != PATIENCE}
         return self.head.popen(command, env=own, cwd=CHECKOUT, **options)
 
     def stays(self, pid: int) -> bool:

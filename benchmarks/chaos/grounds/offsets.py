@@ -1,4 +1,5 @@
-"""This machine with short runs that are asked to go at one of sixteen moments between their start and last word."""
+"""This machine with short runs that are asked to go at one of sixteen moments between
+their start and last word."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ PYTHON_SECONDS = 0.3  # until Python itself has started, a signal ends it
 
 
 def sigterm_offset(stage: Stage) -> Strike:
-    """A run of a few new trials, until SIGTERM; then one to the end, whose length says when the next is to strike."""
+    """A run of a few new trials, until SIGTERM; then one to the end, whose length says when
+    the next is to strike."""
     ground = _ground(stage)
     place = (ground.struck + stage.random.random()) / OFFSETS
     ground.struck = (ground.struck + 1) % OFFSETS

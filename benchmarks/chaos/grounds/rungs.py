@@ -1,4 +1,5 @@
-"""Four slots on this machine and early stopping: the driver is gone at each moment of a decision."""
+"""Four slots on this machine and early stopping: the driver is gone at each
+moment of a decision."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ STRIKE_SECONDS = 120.0
 
 
 def _fault(moment: str) -> Fault:
-    """The next driver kills itself at that moment of the first trial that is to stop; the one after it goes on."""
+    """The next driver kills itself at that moment of the first trial that is to stop;
+    the one after it goes on."""
 
     def struck(stage: Stage) -> Strike:
         stage.stop_driver()
@@ -96,7 +98,7 @@ def main() -> None:
     original = getattr(Ledger, name)
 
     def dies(ledger: Ledger, label: str, number: int, *words: Any) -> None:
-        stops = not words[-1]["goes_on"] if what == "decision" else words[0]["state"] == "pruned"
+        stops = not words[-1].goes_on if what == "decision" else words[0].state == "pruned"
         if stops:
             note.write_text(f"{label}/{number:04d}")
         # Between its outcome and its state: `_close` sets the state alone.

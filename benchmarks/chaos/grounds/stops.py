@@ -1,4 +1,5 @@
-"""This machine with a pipe that somebody reads the run's lines from: whole runs are stopped, readers go away."""
+"""This machine with a pipe that somebody reads the run's lines from: whole runs are
+stopped, readers go away."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ NO_LOCKS = "no file locks"
 
 
 def all_signalled(stage: Stage) -> Strike:
-    """Everything that runs is asked to go at once: by Slurm, systemd or `timeout`, or by a terminal that closes."""
+    """Everything that runs is asked to go at once: by Slurm, systemd or `timeout`, or by
+    a terminal that closes."""
     number = stage.random.choice([signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
     pid, words = stage.driver_pid(), f"stopped by {number.name}"
     reader, said, seen = _ground(stage).reader, stage.printed(words), stage.seen()
@@ -94,7 +96,8 @@ def _left(stage: Stage) -> list[str]:
 
 
 def flock_unavailable(stage: Stage) -> Strike:
-    """The studies lie on a share that gives no locks. A database has its own: there a warning is enough."""
+    """The studies lie on a share that gives no locks. A database has its own:
+    there a warning is enough."""
     pid, seen = stage.stop_driver(), stage.seen()
     error = stage.random.choice([errno.ENOLCK, errno.EOPNOTSUPP])
     environment = preload.preloaded("no_flock", stage.ground.directory)
@@ -128,10 +131,8 @@ class Stops(Ground):
     """What drivers print goes through a pipe into the output."""
 
     faults = by_kind(all_signalled, stdout_closed, flock_unavailable, twenty_signals)
-    study: ClassVar = {
-        **LIGHT,
-        "trials": 15,
-    }  # long enough for several lines, so that a closed stdout is noticed
+    # Long enough for several lines, so that a closed stdout is noticed.
+    study: ClassVar = {**LIGHT, "trials": 15}
     reader: subprocess.Popen[Any] | None = None
 
     @classmethod

@@ -1,4 +1,5 @@
-"""This machine with an MLflow server that is away, in trouble, or does what it is asked and does not say so."""
+"""This machine with an MLflow server that is away, in trouble, or does what it is
+asked and does not say so."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ END_SECONDS = 120.0
 
 
 def mlflow_killed(stage: Stage) -> Strike:
-    """The server is gone, and still is when the driver is asked to end; `sync` and `run` fill in what it missed."""
+    """The server is gone, and still is when the driver is asked to end; `sync` and `run`
+    fill in what it missed."""
     ground = _ground(stage)
     ground.proxy.close()
     pid = ground.server.kill()
@@ -59,7 +61,8 @@ def mlflow_restarted(stage: Stage) -> Strike:
 
 
 def mlflow_errors(stage: Stage) -> Strike:
-    """One of a hundred requests is answered with an error of the server, done or not: until one was."""
+    """One of a hundred requests is answered with an error of the server, done
+    or not: until one was."""
     ground, happened = _ground(stage), threading.Event()
     ground.proxy.fail(ONE_IN, lambda path: happened.set())
     try:
@@ -75,7 +78,8 @@ def mlflow_lost_answer(stage: Stage) -> Strike:
 
 
 def mlflow_read_only(stage: Stage) -> Strike:
-    """The server refuses every write until the run has ended, which it must; the next run uploads what it lacks."""
+    """The server refuses every write until the run has ended, which it must; the next run
+    uploads what it lacks."""
     ground, pid = _ground(stage), stage.driver_pid()
     ground.proxy.read_only = True
     try:

@@ -1,4 +1,5 @@
-"""This machine with trials that harm themselves, at a moment of their training that is one of their parameters."""
+"""This machine with trials that harm themselves, at a moment of their training that is
+one of their parameters."""
 
 from __future__ import annotations
 

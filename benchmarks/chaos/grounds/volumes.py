@@ -1,4 +1,5 @@
-"""This machine with a disk for the studies and another for their ledger: disks that are not there, or are others."""
+"""This machine with a disk for the studies and another for their ledger: disks that are not
+there, or are others."""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ def ledger_unmounted(stage: Stage) -> Strike:
 
 
 def disk_swapped(stage: Stage) -> Strike:
-    """Where the studies were is another disk: an empty one, or one with another study of that name."""
+    """Where the studies were is another disk: an empty one, or one with
+    another study of that name."""
     ground = _ground(stage)
     pid, seen = stage.stop_driver(), stage.seen()
     ledger, study = ground.ledger_contents(), stage.study()
@@ -105,9 +107,8 @@ class Volumes(Ground):
         self.ledger_mount = self.directory / "disks" / "ledgers"
         self.ledger_mount.mkdir(parents=True)
         self.ledger_disk = self._mounted("ledgers.image", self.ledger_mount, stack)
-        folder = self.ledger_mount / self.random.choice(
-            [".", "mine"]
-        )  # the second is not there when the disk is not
+        # The second is not there when the disk is not.
+        folder = self.ledger_mount / self.random.choice([".", "mine"])
         folder.mkdir(exist_ok=True)
         return str(folder / "study.log")
 

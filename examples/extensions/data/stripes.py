@@ -6,8 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from trainables.dataset import Dataset, RawData, RawSplit
-from trainables.fields import number
+from trainables import Dataset, RawData, RawSplit, number
 
 
 @dataclass(frozen=True)

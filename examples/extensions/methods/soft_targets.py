@@ -5,8 +5,7 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
-from trainables.fields import number
-from trainables.method import Method, require_labels
+from trainables import Method, number, require_labels
 
 
 def soft_targets_loss(logits: Tensor, labels: Tensor, power: float | Tensor) -> Tensor:

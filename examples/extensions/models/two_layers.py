@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from trainables.fields import number
-from trainables.model import Model, Network
+from trainables import Model, Network, number
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,5 @@
-"""Cross-entropy until a moment of training, then a deed: how a trial harms itself and its neighbours."""
+"""Cross-entropy until a moment of training, then a deed: how a trial harms
+itself and its neighbours."""
 
 import os
 import signal
@@ -27,9 +28,8 @@ class Struck(CrossEntropy):
     def loss(self, logits: Tensor, targets: Tensor, progress: float) -> Tensor:
         loss = super().loss(logits, targets, progress)
         strikes = os.environ.get("CALSTUDY_CHAOS_STRIKES")
-        if (
-            strikes is None or progress < self.moment
-        ):  # without that folder nobody looks on, and nothing is done
+        # Without that folder nobody looks on, and nothing is done.
+        if strikes is None or progress < self.moment:
             return loss
         # What it did and in which process: $CALSTUDY_CHAOS_STRIKES/DEED@MOMENT holds the pid.
         note = Path(strikes) / f"{self.deed}@{self.moment!r}"
@@ -52,7 +52,8 @@ class Struck(CrossEntropy):
 
 
 def _leak() -> None:
-    """Take memory until somebody ends this process; gives up, for the machine's sake, at LEAK_BYTES."""
+    """Take memory until somebody ends this process; gives up, for the
+    machine's sake, at LEAK_BYTES."""
     kept = []
     while len(kept) * LEAK_AT_ONCE < LEAK_BYTES:
         kept.append(b"\1" * LEAK_AT_ONCE)

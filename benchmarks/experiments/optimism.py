@@ -1,24 +1,24 @@
 """How much better a result looks on the split that chose its epoch than on a fresh one.
 
-    python -m benchmarks.optimism [SEEDS]        # 200; three minutes on one core
+    python -m benchmarks.experiments.optimism [SEEDS]        # 200; three minutes on one core
 
-Digits, the network and the optimizer of study/specs/digits.yaml, 40 epochs. A part of train as large as the validation
-split is held out: no training sees it and nothing is chosen on it. Each seed draws its own splits and weights. Each
-training is judged by every rule of `result`, at the same network: its value on the validation split less that on the
-held-out part, with the sign by which positive looks too good; mean over seeds and 95% t interval.
+Digits, the network and the optimizer of study/specs/digits.yaml, 40 epochs. A part of train
+as large as the validation split is held out: no training sees it and nothing is chosen on it.
+Each seed draws its own splits and weights. Each training is judged by every rule of `result`,
+at the same network: its value on the validation split less that on the held-out part, with
+the sign by which positive looks too good; mean over seeds and 95% t interval.
 """
 
 from __future__ import annotations
 
-import math
+import argparse
 import os
 import statistics
-import sys
 import tempfile
 
 import torch
-from scipy.special import stdtrit
 
+from benchmarks.answer import interval
 from trainables import metrics
 from trainables.config import TrialConfig
 from trainables.learner import Learner
@@ -26,9 +26,8 @@ from trainables.loading.trial_data import trial_data
 
 MEASURED = ("accuracy", "nll", "ece")
 RULES = ("last", *(f"best_{name}" for name in MEASURED))
-Epoch = tuple[
-    dict[str, float], dict[str, float]
-]  # values on the validation split, and on the held-out part
+# Values on the validation split, and on the held-out part.
+Epoch = tuple[dict[str, float], dict[str, float]]
 
 
 def epochs(method: str, seed: int) -> list[Epoch]:
@@ -65,16 +64,12 @@ def chosen(history: list[Epoch], rule: str) -> int:
     )
 
 
-def interval(values: list[float]) -> str:
-    reach = (
-        float(stdtrit(len(values) - 1, 0.975)) * statistics.stdev(values) / math.sqrt(len(values))
-    )
-    mean = statistics.fmean(values)
-    return f"{mean:+.4f} ({mean - reach:+.4f} to {mean + reach:+.4f})"
-
-
 def main() -> None:
-    seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 200
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("seeds", type=int, nargs="?", default=200)
+    seeds = parser.parse_args().seeds
     torch.set_num_threads(1)
     columns = [
         "method",
@@ -101,7 +96,8 @@ def main() -> None:
                 ]
                 accuracy = statistics.fmean(held["accuracy"] for _, held in taken)
                 print(
-                    f"| {method} | {rule} | {statistics.median(at) + 1:g} | {' | '.join(cells)} | {accuracy:.4f} |"
+                    f"| {method} | {rule} | {statistics.median(at) + 1:g} | {' | '.join(cells)} |"
+                    f" {accuracy:.4f} |"
                 )
 
 

@@ -1,26 +1,26 @@
 """What each method changes: its seeds against those of cross_entropy, on the same samples.
 
-    calstudy run benchmarks/effects/digits.yaml
-    python -m benchmarks.effects studies/effects_digits [COLUMN...]          # prints Markdown
+    calstudy run benchmarks/experiments/effects/digits.yaml
+    python -m benchmarks.experiments.effects studies/effects_digits [COLUMN...]  # prints Markdown
 
-The study's methods have fixed settings, so that the trials of a label differ only by seed. Beside each value is the 95%
-interval of its difference from cross_entropy, simultaneous over all pairs of methods (docs/uncertainty.md), in bold if
-it does not contain 0. Values of a confirmed study are of test and its shift sets, of any other of validation; the
-diagnostics of the last epoch (`diagnostics: true`) and AUROC have the uncertainty of the seeds alone.
+The study's methods have fixed settings, so that the trials of a label differ only by seed. Beside
+each value is the 95% interval of its difference from cross_entropy, simultaneous over all pairs
+of methods (docs/uncertainty.md), in bold if it does not contain 0. Values of a confirmed study
+are of test and its shift sets, of any other of validation; the diagnostics of the last epoch
+(`diagnostics: true`) and AUROC have the uncertainty of the seeds alone.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from study.analysis.pareto import complete
-from study.confirmation.results import Confirmation, Confirmed, confirmation_of
-from study.report.comparison import networks_on_test
+from study.answer.networks import networks_on_test
+from study.confirmation.results import Confirmation, Confirmed, results_of
 from study.store.files import checked_file, stored_predictions
 from study.store.study import Study, open_directory
 from study.store.test_openings import read_tested
@@ -41,7 +41,7 @@ def of_seeds(values: Mapping[str, Sequence[float]]) -> Methods:
 
 def on_validation(study: Study) -> dict[str, Methods]:
     """Metrics and diagnostics of a study that is not confirmed."""
-    records = {label: complete(found) for label, found in study.records().items()}
+    records = study.records().complete.by_label
     networks = {
         label: [Measured(stored_predictions(study, one)) for one in own]
         for label, own in records.items()
@@ -105,18 +105,24 @@ def cell(methods: Methods, label: str, baseline: str) -> str:
 
 
 def main() -> None:
-    directory, *columns = sys.argv[1:]
-    study = open_directory(Path(directory), Path(directory).name)
-    confirmation = confirmation_of(study)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.experiments.effects", description=__doc__
+    )
+    parser.add_argument("directory", type=Path, help="of the study")
+    parser.add_argument("columns", nargs="*", help="metrics to show; default: all")
+    options = parser.parse_args()
+    study = open_directory(options.directory, options.directory.name)
+    confirmation = results_of(study).confirmation
     found = on_validation(study) if confirmation is None else on_test(confirmation)
-    found = {name: found[name] for name in columns or found}
+    found = {name: found[name] for name in options.columns or found}
     labels = list(next(iter(found.values())).rows)
     (baseline,) = (label for label in labels if label.startswith(BASELINE))
     print(f"| method | {' | '.join(found)} |")
     print("|" + "---|" * (len(found) + 1))
     for label in labels:
         print(
-            f"| {label} | {' | '.join(cell(methods, label, baseline) for methods in found.values())} |"
+            f"| {label} |"
+            f" {' | '.join(cell(methods, label, baseline) for methods in found.values())} |"
         )
 
 

@@ -1,13 +1,15 @@
-"""How often methods without a true difference are told apart, and methods with one: a table of docs/uncertainty.md.
+"""How often methods without a true difference are told apart, and methods with one:
+a table of docs/uncertainty.md.
 
-    python -m benchmarks.tied --tables 5000        # half an hour on one core; prints Markdown
+    python -m benchmarks.experiments.tied --tables 5000  # half an hour on one core; Markdown
 
-Each simulated table has k methods of three seeds, measured on the same samples. Normal values first: methods with equal
-spreads between seeds or very unequal ones (factors of e to the power of a standard normal), where the samples add
-little or as much as the seeds do. Then, in a fifth as many tables, networks with logits: the truth seen through noise
-of their method and noise and a temperature of their own. Power is the share of truly worse methods told from the best,
-in a second set of tables in which the first method is better; the rule of former versions, Welch's pairwise intervals
-over seeds, is stretched to the same level.
+Each simulated table has k methods of three seeds, measured on the same samples. Normal values
+first: methods with equal spreads between seeds or very unequal ones (factors of e to the power
+of a standard normal), where the samples add little or as much as the seeds do. Then, in a fifth
+as many tables, networks with logits: the truth seen through noise of their method and noise and
+a temperature of their own. Power is the share of truly worse methods told from the best, in a
+second set of tables in which the first method is better; the rule of former versions, Welch's
+pairwise intervals over seeds, is stretched to the same level.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import t as student
 
-from benchmarks.coverage import LIFTS, drawn_labels, evidence, softmax
+from benchmarks.experiments.coverage import LIFTS, drawn_labels, evidence, softmax
 from study.uncertainty.methods import Methods, Seeds
 from study.uncertainty.resampling import Draws, Table
 
@@ -31,7 +33,8 @@ USUAL, BETTER = (1.5, 0.7), (0.5, 1.0)
 
 
 class Kind(NamedTuple):
-    """How much networks vary. method: noise that a method's seeds share, as a part of all; seed: standard deviation of
+    """How much networks vary. method: noise that a method's seeds share, as a part of all;
+    seed: standard deviation of
     the logs of a seed's noise and temperature."""
 
     samples: int
@@ -47,8 +50,10 @@ KINDS = {
 
 
 class Normal(NamedTuple):
-    """Normal values. unequal: standard deviation of the logs of the methods' spreads; samples: the part of a network's
-    variance that is due to the samples; shared: what they add to all networks of a method, relative to that variance.
+    """Normal values. unequal: standard deviation of the logs of the methods' spreads;
+    samples: the part of a network's
+    variance that is due to the samples; shared: what they add to all networks of a method,
+    relative to that variance.
     """
 
     unequal: float
@@ -116,7 +121,8 @@ def worse(rows: list[Seeds]) -> list[bool]:
 
 
 def welch(rows: list[Seeds]) -> list[float]:
-    """For each method, its difference from the best in half-widths of Welch's interval: the former rule is `> 1`."""
+    """For each method, its difference from the best in half-widths of Welch's interval:
+    the former rule is `> 1`."""
     best = min(range(len(rows)), key=lambda row: rows[row].values.mean())
     ratios = []
     for row in rows:

@@ -1,14 +1,15 @@
 """What the intervals cover where the truth is known: the tables of docs/uncertainty.md.
 
-    python -m benchmarks.coverage               # two hours on one core; writes benchmarks/results/coverage.csv
-    python -m benchmarks.coverage --studies     # minutes; prints Markdown
+    python -m benchmarks.experiments.coverage  # two hours on one core; writes coverage.csv
+    python -m benchmarks.experiments.coverage --only smooth_ece --replications 300  # 15 minutes
+    python -m benchmarks.experiments.coverage --studies  # minutes; prints Markdown
 
-A population of logits; labels by probabilities that are known, so that every metric of the population is known too
-(ECE over its 15 bins). Samples are drawn from it again and again, each with its intervals. Rows that the CSV already
-has are kept: started again, it goes on after them.
+A population of logits; labels by probabilities that are known, so that every metric of the
+population is known too (ECE over its 15 bins). Samples are drawn from it again and again, each with
+its intervals. Rows that the CSV already has are kept: started again, it goes on after them.
 
---studies: whole studies of twelve trials on the same samples; the share of resamples on the front against who truly is
-there, and paired differences.
+--studies: whole studies of twelve trials on the same samples; the share of resamples on the front
+against who truly is there, and paired differences.
 """
 
 from __future__ import annotations
@@ -31,20 +32,25 @@ from study.schema.objective import Objective
 from study.uncertainty.bootstrap import front_shares, measured
 from study.uncertainty.intervals import Interval, intervals, of_difference
 from study.uncertainty.resampling import BINS, Draws, Table
+from study.uncertainty.smoothing import LEAST
 from trainables.metrics import AFTER_TEMPERATURE
+from trainables.metrics.smooth import error_at, fixed_point
 from trainables.outputs.predictions import Predictions
 from trainables.post_hoc import fit_temperature
 
 SIZES = (287, 2000, 5000)  # 287: the validation split of digits
 ERRORS = (0.0, 0.005, 0.01, 0.03, 0.08)
 SCORES = ("accuracy", "nll", "brier", "ece", "adaptive_ece", "debiased_l2")
-METRICS = (*SCORES, "mce", "classwise_ece")
+METRICS = (*SCORES, "mce", "classwise_ece", "smooth_ece")
+SAME = "smooth_ece, same bandwidth"
 LEVEL = 0.90
 CLASSES = 10
 POOL = 200_000
-# How far one class stands out: accuracy is about .90, or .69, where confidences lie in all bins and small ECEs drown.
+# How far one class stands out: accuracy is about .90, or .69, where confidences lie in all
+# bins and small ECEs drown.
 LIFTS = {"sure": 14.0, "unsure": 6.0}
-# After temperature scaling, `sure` and `unsure` are perfectly calibrated whatever their error, `noisy` is not.
+# After temperature scaling, `sure` and `unsure` are perfectly calibrated whatever their
+# error, `noisy` is not.
 NOISY = [("noisy", 0.01), ("noisy", 0.03)]
 SCALED = [("sure", 0.03), ("unsure", 0.03), *NOISY]
 RESULTS = Path(__file__).parent / "results" / "coverage.csv"
@@ -91,9 +97,20 @@ class Population(NamedTuple):
             "adaptive_ece": np.abs(gaps["mass"]).sum() / len(rank),
             "debiased_l2": np.sqrt((gaps["mass"] ** 2).sum() * BINS) / len(rank),
             "mce": np.max(np.abs(gaps["width"]) / np.bincount(width, minlength=BINS).clip(min=1)),
-            "classwise_ece": np.abs(np.bincount(cells.ravel(), (self.truth - probs).ravel())).sum()
-            / probs.size,
+            "classwise_ece": (
+                np.abs(np.bincount(cells.ravel(), (self.truth - probs).ravel())).sum() / probs.size
+            ),
         }
+
+    def smooth_ece(self, bandwidth: float | None = None) -> float:
+        """At a bandwidth, or at the one that equals it."""
+        probs = softmax(self.logits)
+        top = probs.argmax(axis=1)
+        confidence, accuracy = (
+            np.take_along_axis(p, top[:, None], 1)[:, 0] for p in (probs, self.truth)
+        )
+        parts = torch.from_numpy(confidence), torch.from_numpy(accuracy - confidence)
+        return float(fixed_point(*parts) if bandwidth is None else error_at(*parts, bandwidth))
 
     def nll(self) -> float:
         return float(-(self.truth * np.log(softmax(self.logits))).sum(axis=1).mean())
@@ -146,7 +163,8 @@ def population(lift: float, error: float, size: int = POOL) -> Population:
 
 
 def noisy(error: float, size: int = POOL) -> Population:
-    """`sure` with a fraction of its labels replaced at random, which no temperature mends; the ECE grows with it."""
+    """`sure` with a fraction of its labels replaced at random, which no temperature mends;
+    the ECE grows with it."""
     calibrated = population(LIFTS["sure"], 0.0, size)
 
     def mixed(fraction: float) -> Population:
@@ -174,11 +192,19 @@ def coverage(
 ) -> dict[str, Coverage]:
     """How often the interval of each wanted metric contains the truth.
 
-    The truth of a ts_ metric is the population's at its best temperature. Those named `ts_ece, as fitted` compare the
-    same intervals with the population at the temperature fitted on all samples of each set, which a registered model
-    would have; their truth is its mean.
+    The truth of a ts_ metric is the population's at its best temperature. Those named
+    `ts_ece, as fitted` compare the
+    same intervals with the population at the temperature fitted on all samples of each set,
+    which a registered model
+    would have; their truth is its mean. `smooth_ece, same bandwidth` compares with
+    the population at the bandwidth of
+    each set, which is what its interval is of.
     """
     truth = found.metrics()
+    if "smooth_ece" in wanted:
+        truth["smooth_ece"] = found.smooth_ece()
+        widths = np.geomspace(LEAST, 0.5, 40)
+        at_width = [found.smooth_ece(width) for width in widths]
     source = np.random.default_rng([size, int(1e6 * truth["accuracy"])])
     draws = Draws.of(size, resamples, 0)
     scaled = any(name.startswith(AFTER_TEMPERATURE) for name in wanted)
@@ -187,6 +213,7 @@ def coverage(
         truth |= {
             AFTER_TEMPERATURE + name: value for name, value in found.scaled(best).metrics().items()
         }
+        truth["ts_smooth_ece"] = found.scaled(best).smooth_ece()
         grid = best + np.linspace(-0.5, 0.5, 21)
         part = Population(found.logits[:50_000], found.truth[:50_000])
         along = [part.scaled(log_t).metrics() for log_t in grid]
@@ -201,7 +228,14 @@ def coverage(
                 if prefix + name not in wanted:
                     continue
                 seen[prefix + name].append((truth[prefix + name], interval))
-                if prefix:
+                if prefix + name == "smooth_ece":
+                    seen[SAME].append(
+                        (
+                            float(np.interp(max(LEAST, interval.estimate), widths, at_width)),
+                            interval,
+                        )
+                    )
+                if prefix and name != "smooth_ece":
                     value = np.interp(fitted, grid, [each[name] for each in along])
                     seen[f"{prefix}{name}, as fitted"].append((float(value), interval))
     return {name: _summary(pairs) for name, pairs in seen.items()}
@@ -215,8 +249,8 @@ def _summary(pairs: list[tuple[float, Interval]]) -> Coverage:
     )
 
 
-def write_coverage(replications: int, scaled_replications: int) -> None:
-    """Add the cells that RESULTS lacks, each as soon as it is known."""
+def write_coverage(replications: int, scaled_replications: int, only: Collection[str]) -> None:
+    """Add the cells that RESULTS lacks, each as soon as it is known. only: metrics, or all."""
     done = set()
     if RESULTS.exists():
         with RESULTS.open(newline="") as file:
@@ -236,7 +270,11 @@ def write_coverage(replications: int, scaled_replications: int) -> None:
             out.writerow(["samples", "population", "true_ece", "metric", *Coverage._fields])
         for size, name, error, metrics, count in plan:
             cell = (str(size), name, f"{error:g}")
-            wanted = [metric for metric in metrics if (*cell, metric) not in done]
+            wanted = [
+                metric
+                for metric in metrics
+                if (*cell, metric) not in done and metric in (only or [metric])
+            ]
             if not wanted:
                 continue
             found = noisy(error) if name == "noisy" else population(LIFTS[name], error)
@@ -245,11 +283,12 @@ def write_coverage(replications: int, scaled_replications: int) -> None:
             file.flush()
 
 
-# ---- studies -------------------------------------------------------------------------------------------------------
+# ---- studies -------------------------------------------------------------------------------------
 
 
 class Simulated(NamedTuple):
-    """A study: of each of its trials what is true, and its metrics and resampled metrics on one sample."""
+    """A study: of each of its trials what is true, and its metrics and resampled
+    metrics on one sample."""
 
     truths: list[dict[str, float]]
     estimates: list[dict[str, float]]
@@ -300,7 +339,8 @@ def share_table(simulated: list[Simulated]) -> list[tuple[float, float, int]]:
 
 
 def difference_coverage(simulated: list[Simulated]) -> dict[str, float]:
-    """In which share of the pairs of trials the 95% interval of their difference holds the truth."""
+    """In which share of the pairs of trials the 95% interval of their
+    difference holds the truth."""
     covered: dict[str, list[bool]] = defaultdict(list)
     for study in simulated:
         for one, name in itertools.product(range(0, TRIALS, 2), SCORES):
@@ -327,10 +367,13 @@ def main() -> None:
     words.add_argument(
         "--scaled-replications", type=int, default=300, help="of ts_ metrics, which take longer"
     )
+    words.add_argument(
+        "--only", nargs="+", metavar="METRIC", default=(), help="of coverage; default: all"
+    )
     given = words.parse_args()
     torch.set_num_threads(1)
     if given.studies is None:
-        write_coverage(given.replications, given.scaled_replications)
+        write_coverage(given.replications, given.scaled_replications, given.only)
         return
     simulated = list(studies(given.studies))
     print("| share of resamples | truly on the front | trials |\n|---|---|---|")

@@ -1,9 +1,11 @@
-"""Whether training in bfloat16 changes what is measured: the same trials in both precisions, seed by seed.
+"""Whether training in bfloat16 changes what is measured: the same trials in both
+precisions, seed by seed.
 
-    python benchmarks/precision.py cifar10.parquet          # a quarter of an hour on two cores; prints Markdown
+    python benchmarks/experiments/precision.py cifar10.parquet  # a quarter of an hour on two cores
 
-A cnn on a part of the images, half of them for validation; trial k of both precisions starts from the same weights and
-sees the same batches. Results are predicted in float32. Intervals are of the mean difference over seeds (Student's t).
+A cnn on a part of the images, half of them for validation; trial k of both precisions starts
+from the same weights and sees the same batches. Results are predicted in float32. Intervals are
+of the mean difference over seeds (Student's t).
 """
 
 from __future__ import annotations
@@ -75,7 +77,8 @@ def main() -> None:
         found = dict(zip(cases, pool.map(call, cases), strict=True))
     quantile = float(t.ppf(0.975, options.seeds - 1))
     print(
-        f"{options.model}, {options.epochs} epochs, {options.limit // 2} images, {options.seeds} seeds\n"
+        f"{options.model}, {options.epochs} epochs, {options.limit // 2} images, {options.seeds}"
+        " seeds\n"
     )
     print("| metric | float32 | bfloat16 | difference | 95% interval |\n|---|---|---|---|---|")
     for metric in METRICS:

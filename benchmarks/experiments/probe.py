@@ -1,14 +1,17 @@
 """What `calstudy plan --probe` predicts, against the run it predicts: CPU seconds of all processes.
 
-    python benchmarks/probe.py cifar10.parquet              # half an hour on two cores; prints a table for RESULTS.md
-    python benchmarks/probe.py --study digits --repeats 1
+    python benchmarks/experiments/probe.py cifar10.parquet  # half an hour on two cores; a table
+    python benchmarks/experiments/probe.py --study digits --repeats 1
 
-- digits: study/specs/digits.yaml, 144 trials of a fifth of a second: a third of the time is the driver's;
-- cifar10: 2,500 training images, `cnn` of width 12 in bfloat16, four methods, five trials, a batch size to search;
+- digits: study/specs/digits.yaml, 144 trials of a fifth of a second: a third
+  of the time is the driver's;
+- cifar10: 2,500 training images, `cnn` of width 12 in bfloat16, four methods, five
+  trials, a batch size to search;
 - packed: digits, trials of a quarter of a CPU, four to each.
 
-CPU seconds are read from /proc every tenth of a second, of the run and all that it starts: of a process that ends, what
-it did since the last look is lost. `trials` are the workers, less their start; `driver` the driver and Ray's processes.
+CPU seconds are read from /proc every tenth of a second, of the run and all that it starts:
+of a process that ends, what it did since the last look is lost. `trials` are the workers,
+less their start; `driver` the driver and Ray's processes.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from typing import Any
 
 from search_spaces import strict_yaml
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 TICK, LOOK_SECONDS = os.sysconf("SC_CLK_TCK"), 0.1
 CALSTUDY = [sys.executable, "-m", "study.cli"]
 
@@ -112,9 +115,8 @@ def repeat(name: str, parquet: Path | None) -> dict[str, float]:
         spec = directory / f"{name}.yaml"
         spec.write_text(strict_yaml.dump(STUDIES[name](parquet)))
         options = ["--storage", folder]
-        subprocess.run(
-            [*CALSTUDY, "plan", str(spec), *options], check=True, capture_output=True
-        )  # the data's cache
+        # The data's cache.
+        subprocess.run([*CALSTUDY, "plan", str(spec), *options], check=True, capture_output=True)
         began = time.monotonic()
         shown = subprocess.run(
             [*CALSTUDY, "plan", str(spec), "--probe", "--json", *options],
@@ -146,19 +148,19 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
     print(
-        "| study | probe took | trials: predicted / real | driver and Ray | whole run | predicted / real |"
+        "| study | probe took | trials: predicted / real | driver and Ray | whole run | predicted /"
+        " real |"
     )
     print("|---|---|---|---|---|---|")
-    for _ in range(
-        options.repeats
-    ):  # in turn: the machine may be busier at one time than at another
+    # In turn: the machine may be busier at one time than at another.
+    for _ in range(options.repeats):
         for name in options.study or STUDIES:
             found = repeat(name, options.parquet)
             print(
-                f"| {name} | {found['probe']:.0f} s | {found['trials']:.1f} / {found['real_trials']:.1f} s"
-                f" | {found['driver']:.1f} / {found['real_driver']:.1f} s"
-                f" | {found['whole']:.1f} / {found['real_whole']:.1f} s"
-                f" | **{found['whole'] / found['real_whole']:.2f}** |",
+                f"| {name} | {found['probe']:.0f} s | {found['trials']:.1f} /"
+                f" {found['real_trials']:.1f} s | {found['driver']:.1f} /"
+                f" {found['real_driver']:.1f} s | {found['whole']:.1f} / {found['real_whole']:.1f}"
+                f" s | **{found['whole'] / found['real_whole']:.2f}** |",
                 flush=True,
             )
 

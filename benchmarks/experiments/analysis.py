@@ -1,10 +1,12 @@
-"""What reading a study costs: the paired bootstrap, beside a loop over resamples; the front of many trials; the page.
+"""What reading a study costs: the paired bootstrap, beside a loop over resamples; the front
+of many trials; the page.
 
-    python -m benchmarks.analysis            # some minutes; prints a table for RESULTS.md
+    python -m benchmarks.experiments.analysis  # some minutes; prints a table
 
-The loop does what one writes first: for each resample take its rows and call the metrics on them. It is timed on a few
-resamples of a few trials and multiplied up. Both start from logits [N, K] in memory; ours shares the trials out among
-the cores. The page is of a study on disk whose trials were never trained: `calstudy report` as a command.
+The loop does what one writes first: for each resample take its rows and call the metrics on them.
+It is timed on a few resamples of a few trials and multiplied up. Both start from logits [N, K] in
+memory; ours shares the trials out among the cores. The page is of a study on disk whose trials were
+never trained: `calstudy report` as a command.
 """
 
 from __future__ import annotations
@@ -23,12 +25,12 @@ import numpy as np
 import torch
 from optuna.samplers import RandomSampler
 
-from benchmarks.coverage import drawn_labels, evidence, softmax
+from benchmarks.experiments.coverage import drawn_labels, evidence, softmax
 from search_spaces import strict_yaml
 from study.analysis.pareto import front
 from study.engine.proposing import propose
 from study.schema.objective import Objective, plain_name
-from study.schema.spec import spec_from_mapping
+from study.schema.reading import spec_from_mapping
 from study.store.ledger import Ledger, open_storage
 from study.store.trials import TrialRecord, trial_directory
 from study.uncertainty.bootstrap import measured
@@ -36,9 +38,10 @@ from study.uncertainty.intervals import intervals
 from study.uncertainty.resampling import Draws
 from trainables import metrics
 from trainables.files.digest import file_digest
+from trainables.machine import in_threads
 from trainables.outputs.attempts import attempt_directory
+from trainables.outputs.outcome import Outcome
 from trainables.outputs.predictions import Predictions
-from trainables.threads import in_threads
 
 METRICS = ("accuracy", "nll", "ece", "classwise_ece")
 AFTER = tuple(f"ts_{name}" for name in METRICS)
@@ -108,9 +111,13 @@ def stored_study(root: Path, found: list[Predictions]) -> None:
     sizes = {"train": 9000, "validation": len(found[0].labels), "test": 0}
     recorded = {
         "id": "page",
-        "data_digest": "",
+        "created": "2026-11-25T00:00:00+00:00",
+        "data_digest": "none",
         "classes": [str(k) for k in range(10)],
         "sizes": sizes,
+        "serves": "raw",
+        "temperature_fit": "temperature",
+        "majority": 0.1,
         "versions": {},
     }
     strict = {**spec.to_mapping(), "recorded": {**recorded, "meaning": spec.meaning()}}
@@ -131,19 +138,16 @@ def stored_study(root: Path, found: list[Predictions]) -> None:
         predictions.save(files / "predictions.npz")
         (files / "history.json").write_text(json.dumps(curve))
         digests = {file.name: file_digest(file) for file in files.iterdir()}
-        told = {
-            "epoch": 20,
-            "samples": 180_000,
-            "seconds": 20.0,
-            "digests": digests,
-            "metrics": predictions.evaluate(),
-        }
-        ledger.tell(
-            variant.label,
-            number,
-            {"state": "complete", "attempt": attempt, **told},
-            spec.objectives,
+        told = Outcome(
+            state="complete",
+            attempt=attempt,
+            epoch=20,
+            samples=180_000,
+            seconds=20.0,
+            digests=digests,
+            metrics=predictions.evaluate(),
         )
+        ledger.tell(variant.label, number, told, spec.objectives)
 
 
 def page(count: int, samples: int) -> str:

@@ -1,12 +1,13 @@
 """Early stopping under SIGKILL: what is decided, and that every decision can be made again.
 
-One slot, the random sampler, two kills: parameters, decisions and predictions must be those of a run left alone. Four
-slots, ten kills: the audit recomputes every decision, and no trial is lost or counted twice. Run: python -m
-benchmarks.early_stopping
+One slot, the random sampler, two kills: parameters, decisions and predictions must be those
+of a run left alone. Four slots, ten kills: the audit recomputes every decision, and no trial
+is lost or counted twice. Run: python -m benchmarks.experiments.early_stopping
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
@@ -64,9 +65,9 @@ def _decided(ledger: Path) -> int:
 def told(storage: Path) -> dict[str, Any]:
     """Of each trial what must not depend on kills; predictions by their digests."""
     found = {}
-    for record in open_study("early", str(storage)).all_records():
+    for record in open_study("early", str(storage)).records():
         rungs = {
-            epoch: [rung[key] for key in ("place", "costs", "goes_on", "digests")]
+            epoch: [rung.place, rung.costs, rung.goes_on, rung.digests]
             for epoch, rung in record.rungs.items()
         }
         predictions = {
@@ -85,16 +86,18 @@ def audited(storage: Path) -> str:
     again = report["epochs"]["repeated"]
     return (
         f"{'clean' if report['clean'] else 'NOT CLEAN'}; {rungs['counted']} decisions recomputed,"
-        f" {len(rungs['offenders'])} differ; {report['lost']} lost, {report['duplicated']} duplicated; {again} epochs"
-        f" repeated, promised at most {report['epochs']['promised']}; attempts of a trial: at most {_attempts(storage)}"
+        f" {len(rungs['offenders'])} differ; {report['lost']} lost, {report['duplicated']}"
+        f" duplicated; {again} epochs repeated, promised at most {report['epochs']['promised']};"
+        f" attempts of a trial: at most {_attempts(storage)}"
     )
 
 
 def _attempts(storage: Path) -> int:
-    return max(record.attempt for record in open_study("early", str(storage)).all_records())
+    return max(record.attempt for record in open_study("early", str(storage)).records())
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__).parse_args()
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         run(root / "whole", 1, 0)
