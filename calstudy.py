@@ -38,7 +38,7 @@ def main() -> None:
     if problem is not None:
         print(problem, file=sys.stderr)
         sys.exit(2)
-    from study.engine.heeding import heed
+    from study.machines.heeding import heed
 
     heed(sys.argv[1:])
     from study.cli import main as run

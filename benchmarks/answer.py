@@ -34,7 +34,7 @@ from scipy.special import stdtrit
 
 from study.analysis.pareto import front, knee
 from study.answer.choice import choose
-from study.confirmation.results import Results
+from study.answer.confirmation import Results
 from study.schema.objective import RAW, TEMPERATURE
 from study.store.files import stored_classifier
 from study.store.study import Study, open_directory

@@ -22,10 +22,10 @@ from unittest import mock
 
 import torch
 
-from trainables.attempt import Assignment, Attempt
 from trainables.config import TrialConfig
-from trainables.learner import Learner
 from trainables.loading.trial_data import trial_data
+from trainables.training.attempt import Assignment, Attempt
+from trainables.training.learner import Learner
 
 
 @contextmanager

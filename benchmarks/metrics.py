@@ -20,8 +20,9 @@ import torch
 
 from benchmarks.compare import peers
 from benchmarks.compare.inputs import random
-from trainables import metrics, post_hoc
+from trainables import metrics
 from trainables.metrics import conventions
+from trainables.metrics.shared import post_hoc
 from trainables.outputs.predictions import Predictions
 
 # Our metrics, and what of a package measures the same.

@@ -52,8 +52,8 @@ def learner(gamma: float, lr: float) -> Any:
     import torch
 
     from trainables.config import TrialConfig
-    from trainables.learner import Learner
     from trainables.loading.trial_data import trial_data
+    from trainables.training.learner import Learner
 
     torch.set_num_threads(1)
     plain = {key: SPEC[key] for key in ("data", "model", "epochs", "batch_size")}

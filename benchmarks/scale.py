@@ -168,7 +168,7 @@ def cluster(nodes: int, slots: int) -> Iterator[str]:
 def run(trials: int, nodes: int, slots: int, reports: int, directory: Path) -> dict[str, Any]:
     """One study of sleeping trials; the marks of its driver."""
     os.environ["SCALE_REPORTS"] = str(reports)
-    from study.engine.ray_session import set_environment
+    from study.machines.ray_session import set_environment
 
     set_environment()
     import mlflow  # noqa: F401 - what is imported once is not a trial's
@@ -182,7 +182,7 @@ def run(trials: int, nodes: int, slots: int, reports: int, directory: Path) -> d
     from study.store import driver_ledger
     from study.terminal.display import ConsoleDisplay
     from study.tracking.client import open_client
-    from trainables import trainable
+    from trainables.training import trainable
 
     uri, console = embedded_tracking(directory), Console(file=io.StringIO())
     open_client(uri)

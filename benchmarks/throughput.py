@@ -67,7 +67,7 @@ def learner(options: argparse.Namespace, **settings: Any) -> Any:
     import torch
 
     from trainables.config import TrialConfig
-    from trainables.learner import Learner
+    from trainables.training.learner import Learner
 
     try:
         from trainables.loading.trial_data import trial_data

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 if __name__ == "__main__":  # before what takes a moment to import
-    from study.engine.heeding import heed
+    from study.machines.heeding import heed
 
     heed(sys.argv[1:])
 

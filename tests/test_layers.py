@@ -19,22 +19,23 @@ WINGS: dict[str, set[str]] = {
     "analysis": {"store", "schema", "optuna"},
     "tracking": {"store", "schema", "mlflow"},
     "uncertainty": {"analysis", "store", "schema"},
+    "machines": {"tracking", "store", "schema", "ray"},
     "audit": {"tracking", "analysis", "store", "schema", "optuna"},
-    "terminal": {"uncertainty", "analysis", "store", "schema"},
-    "engine": {"terminal", "tracking", "analysis", "store", "schema", "ray", "optuna"},
-    "confirmation": {"engine", "tracking", "uncertainty", "analysis", "store", "schema", "ray"},
-    "answer": {"confirmation", "uncertainty", "analysis", "store", "schema"},
-    "report": {"answer", "confirmation", "uncertainty", "analysis", "store", "schema"},
-    "registry": {
+    "answer": {"uncertainty", "analysis", "store", "schema"},
+    "engine": {
         "answer",
-        "confirmation",
+        "machines",
         "uncertainty",
+        "tracking",
         "analysis",
         "store",
         "schema",
-        "tracking",
-        "mlflow",
+        "ray",
+        "optuna",
     },
+    "terminal": {"machines", "uncertainty", "analysis", "store", "schema"},
+    "report": {"answer", "uncertainty", "analysis", "store", "schema"},
+    "registry": {"answer", "uncertainty", "tracking", "store", "schema", "mlflow"},
 }
 
 
@@ -55,7 +56,7 @@ def allowed_in(file: Path) -> set[str]:
     """What of ours (its first name, of study/ the wing) and which engines a file may import."""
     package, *below = file.relative_to(ROOT).parts
     if package == "trainables":
-        return {"trainables"} | ({"ray"} if below == ["trainable.py"] else set())
+        return {"trainables"} | ({"ray"} if below == ["training", "trainable.py"] else set())
     if package == "search_spaces":
         return {"search_spaces", "trainables", "optuna"}
     wing, ours = below[0], {"trainables", "search_spaces"}
@@ -93,9 +94,7 @@ def test_no_imports_go_in_a_circle() -> None:
     assert not graph, f"a circle among {sorted(graph)}"
 
 
-@pytest.mark.parametrize(
-    "place", ["learner.py", "attempt.py", "trainable.py", "config.py", "methods/shared"]
-)
+@pytest.mark.parametrize("place", ["training", "config.py", "methods/shared"])
 def test_what_serves_all_methods_imports_none(place: str) -> None:
     found = ROOT / "trainables" / place
     names = {file.stem for file in (ROOT / "trainables" / "methods").glob("*.py")} - {"__init__"}
@@ -149,13 +148,13 @@ def test_no_file_is_too_long_to_read() -> None:
 
 def test_the_test_split_is_opened_in_one_place() -> None:
     """One function reads its file, and `confirm` alone imports that."""
-    sealed = ROOT / "trainables" / "loading" / "test_split.py"
+    sealed = ROOT / "trainables" / "loading" / "sealed_split.py"
     openers = [
         file
         for file in FILES
-        if any(name.startswith("trainables.loading.test_split") for name in imported(file))
+        if any(name.startswith("trainables.loading.sealed_split") for name in imported(file))
     ]
-    assert openers == [ROOT / "study" / "confirmation" / "confirm.py"]
+    assert openers == [ROOT / "study" / "engine" / "confirm.py"]
     for file in FILES:
         texts = [
             node.value
@@ -202,14 +201,14 @@ LIGHT = [
         "search_spaces.space": {"ray", "mlflow", "torch"},
         "study.analysis.pareto": {"ray", "mlflow", "torch"},
         "study.store.study": {"ray", "mlflow", "torch"},
-        "study.confirmation.results": {"ray", "mlflow", "torch"},
+        "study.answer.confirmation": {"ray", "mlflow", "torch"},
         "study.terminal.progress": {"ray", "mlflow", "torch"},
         "study.terminal.tables": {"ray", "mlflow", "torch"},
         "study.audit.audit": {"ray", "mlflow"},
     },
     {
         "trainables.metrics.binned": {"ray", "mlflow", "optuna", "torchvision"},
-        "trainables.learner": {"ray", "mlflow", "optuna"},
+        "trainables.training.learner": {"ray", "mlflow", "optuna"},
         "study.engine.queue": {"ray", "mlflow"},
     },
 ]

@@ -14,11 +14,11 @@ from search_spaces import strict_yaml
 from study.schema.errors import SpecError
 from study.schema.reading import spec_from_mapping
 from trainables.config import TrialConfig
-from trainables.learner import Learner
 from trainables.loading.trial_data import trial_data
 from trainables.optimizer import Optimizer
 from trainables.problems import FieldError
-from trainables.weights import Weights
+from trainables.training.learner import Learner
+from trainables.training.weights import Weights
 
 UPDATES = 1000
 

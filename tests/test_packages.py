@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from study.engine.ray_session import ClusterError
 from study.engine.search import cause_of_death
+from study.machines.ray_session import ClusterError
 
 ROOT = Path(__file__).parents[1]
 
@@ -46,11 +46,11 @@ def test_a_script_is_shown_it(tmp_path: Path) -> None:
 
 def test_a_ray_worker_that_finds_it_ends_the_run() -> None:
     with pytest.raises(
-        ClusterError, match=r"instead of calstudy's: it has no module trainables\.trainable"
+        ClusterError, match=r"instead of calstudy's: it has no module trainables\.training"
     ):
         cause_of_death(
             "ray.exceptions.RayTaskError: ModuleNotFoundError: No module named"
-            " 'trainables.trainable'"
+            " 'trainables.training.trainable'"
         )
 
 

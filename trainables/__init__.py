@@ -1,4 +1,4 @@
-"""One trial: a model trained by one calibration method. Only `trainable.py` uses Ray.
+"""One trial: a model trained by one calibration method. Only `training/trainable.py` uses Ray.
 
 What an extension may import is here (`from trainables import Method, number`) and loaded when it is
 asked for; `__init__.pyi` has the same for type checkers. Every other module is internal.
@@ -19,12 +19,12 @@ _NAMES = {
     "methods.focal": ("focal_loss",),
     "methods.label_smoothing": ("label_smoothing_loss",),
     "methods.mbls": ("mbls_loss",),
+    "metrics.shared.post_hoc": ("fit_temperature",),
     "model": ("Model", "Network"),
     "outputs.predictions": ("Predictions",),
-    "post_hoc": ("fit_temperature",),
     "problems": ("FieldError",),
     "seeding": ("stream",),
-    "trainable": ("trainable_for",),
+    "training.trainable": ("trainable_for",),
 }
 
 

@@ -25,10 +25,10 @@ from trainables.methods.cross_entropy import cross_entropy_loss as cross_entropy
 from trainables.methods.focal import focal_loss as focal_loss
 from trainables.methods.label_smoothing import label_smoothing_loss as label_smoothing_loss
 from trainables.methods.mbls import mbls_loss as mbls_loss
+from trainables.metrics.shared.post_hoc import fit_temperature as fit_temperature
 from trainables.model import Model as Model
 from trainables.model import Network as Network
 from trainables.outputs.predictions import Predictions as Predictions
-from trainables.post_hoc import fit_temperature as fit_temperature
 from trainables.problems import FieldError as FieldError
 from trainables.seeding import stream as stream
-from trainables.trainable import trainable_for as trainable_for
+from trainables.training.trainable import trainable_for as trainable_for

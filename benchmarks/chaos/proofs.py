@@ -82,9 +82,9 @@ def trained_as_undisturbed(
     equal logits, bit for bit."""
     import torch
 
-    from trainables.learner import Learner
     from trainables.loading.trial_data import trial_data
     from trainables.outputs.predictions import Predictions
+    from trainables.training.learner import Learner
 
     resumed = [
         record

@@ -34,9 +34,9 @@ from study.uncertainty.intervals import Interval, intervals, of_difference
 from study.uncertainty.resampling import BINS, Draws, Table
 from study.uncertainty.smoothing import LEAST
 from trainables.metrics import AFTER_TEMPERATURE
+from trainables.metrics.shared.post_hoc import fit_temperature
 from trainables.metrics.smooth import error_at, fixed_point
 from trainables.outputs.predictions import Predictions
-from trainables.post_hoc import fit_temperature
 
 SIZES = (287, 2000, 5000)  # 287: the validation split of digits
 ERRORS = (0.0, 0.005, 0.01, 0.03, 0.08)

@@ -42,8 +42,8 @@ from study.schema.objective import RAW, TEMPERATURE, as_served
 from trainables import metrics
 from trainables.metrics import AFTER_TEMPERATURE
 from trainables.metrics.binned import equal_width_index
+from trainables.metrics.shared.post_hoc import cross_fitted, fit_temperature
 from trainables.outputs.predictions import Predictions
-from trainables.post_hoc import cross_fitted, fit_temperature
 
 Values = dict[str, NDArray[np.float64]]  # of a study's trials, by metric
 SPLITS, DRAWS, DRAWN = 20, 50, 40

@@ -21,8 +21,8 @@ import torch
 from benchmarks.answer import interval
 from trainables import metrics
 from trainables.config import TrialConfig
-from trainables.learner import Learner
 from trainables.loading.trial_data import trial_data
+from trainables.training.learner import Learner
 
 MEASURED = ("accuracy", "nll", "ece")
 RULES = ("last", *(f"best_{name}" for name in MEASURED))

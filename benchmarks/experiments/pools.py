@@ -29,8 +29,8 @@ from study.schema.reading import spec_from_mapping
 from study.schema.spec import StudySpec
 from trainables.config import TrialConfig
 from trainables.data.digits import Digits
-from trainables.learner import Diverged, Learner
 from trainables.loading.trial_data import trial_data
+from trainables.training.learner import Diverged, Learner
 
 SETTINGS = 50  # of each method
 LOOKED_AT = 100  # images that the Learner measures after each epoch

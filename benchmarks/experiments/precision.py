@@ -26,8 +26,8 @@ def trained(
     import torch
 
     from trainables.config import TrialConfig
-    from trainables.learner import Learner
     from trainables.loading.trial_data import trial_data
+    from trainables.training.learner import Learner
 
     torch.set_num_threads(1)
     precision, number = case

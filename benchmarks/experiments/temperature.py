@@ -20,8 +20,8 @@ from torch import Tensor
 
 from study.uncertainty.resampling import Draws
 from study.uncertainty.temperature import temperatures
-from trainables import post_hoc
 from trainables.metrics.scores import negative_log_likelihood
+from trainables.metrics.shared import post_hoc
 
 TRUE, CLASSES = 0.28, 10
 

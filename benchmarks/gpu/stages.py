@@ -27,13 +27,13 @@ from torch import Tensor, nn
 from benchmarks import throughput
 from trainables import methods, models
 from trainables.config import TrialConfig
-from trainables.learner import Learner
 from trainables.loading.cache import load_split
 from trainables.loading.trial_data import trial_data
 from trainables.model import Model, Network
 from trainables.outputs.classifier import Classifier
 from trainables.outputs.predictions import Predictions
-from trainables.program import Choices, Table
+from trainables.training.learner import Learner
+from trainables.training.program import Choices, Table
 
 Found = dict[str, Any]
 Options = argparse.Namespace

@@ -19,8 +19,8 @@ from study.schema.reading import spec_from_mapping
 from study.schema.spec import StudySpec
 from trainables.config import TrialConfig
 from trainables.files.atomic import write_whole
-from trainables.learner import Diverged, Learner
 from trainables.loading.trial_data import trial_data
+from trainables.training.learner import Diverged, Learner
 
 FOLDER = Path(__file__).resolve().parent
 FILE = FOLDER.parent / "results" / "search.jsonl.gz"

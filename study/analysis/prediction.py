@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from study.analysis.rungs import FIRST, going_on, is_protected
 from study.schema.spec import StudySpec
-from trainables.probe_cost import Cost
+from trainables.training.probe_cost import Cost
 
 # What the driver and Ray take, in units of what the process of a probe takes to start, which tells
 # how fast a machine is. Fitted to four runs of study/specs/digits.yaml with 2 to 24 trials of 2 to

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trainables import post_hoc
 from trainables.metrics.binned import ReliabilityBins, equal_width_index
 from trainables.metrics.scores import top_label
+from trainables.metrics.shared import post_hoc
 from trainables.outputs.predictions import Predictions
 
 Values = NDArray[np.float64]

@@ -13,6 +13,14 @@ from study.analysis.ranking import set_aside_line
 from study.analysis.rule import decide
 from study.answer.choice import Choice, choose, not_finished, rows_that_count
 from study.answer.compared import Compared, Resolution, compared_with, methods_of, resolution_of
+from study.answer.confirmation import (
+    BASELINE,
+    DEFAULT,
+    Confirmation,
+    Confirmed,
+    Results,
+    default_texts,
+)
 from study.answer.phrases import (
     data_of,
     first_upper,
@@ -27,14 +35,6 @@ from study.answer.phrases import (
     words_text,
 )
 from study.answer.serving import other_way, temperature_text
-from study.confirmation.results import (
-    BASELINE,
-    DEFAULT,
-    Confirmation,
-    Confirmed,
-    Results,
-    default_texts,
-)
 from study.schema.temperature import temperature_note
 from study.store.confirmed import RESTORE, matters_at_opening
 from study.store.spending import not_begun

@@ -9,7 +9,7 @@ from functools import partial
 from study.analysis.ranking import Ranking, Reasons, rules_of, set_aside_line
 from study.analysis.rule import Decision, decide
 from study.analysis.selection import NotWorse, pick
-from study.confirmation.results import Confirmation, Confirmed, Results, moments
+from study.answer.confirmation import Confirmation, Confirmed, Results, moments
 from study.schema.objective import Objective
 from study.store.confirmed import RESTORE
 from study.store.study import Study

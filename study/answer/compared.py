@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from study.confirmation.results import Confirmation, Confirmed
+from study.answer.confirmation import Confirmation, Confirmed
 from study.schema.objective import plain_name
 from study.store.study import Study
 from study.uncertainty.words import NOT_TOLD, level_of_each, overall, word_for

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from study.confirmation.results import Confirmation, Confirmed
+from study.answer.confirmation import Confirmation, Confirmed
 from study.store.files import checked_file, stored_predictions
+from study.store.openings import TEST_FILE
 from study.store.study import Study
-from study.store.test_openings import TEST_FILE
 from study.uncertainty.methods import Measured
 from trainables.outputs.predictions import Predictions
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from study.analysis.rule import Decision, nll_unit
-from study.confirmation.results import Confirmed
+from study.answer.confirmation import Confirmed
 from study.schema.objective import TEMPERATURE
 from study.store.study import Study
 from study.uncertainty.words import AS_GOOD, NOT_TOLD, overall

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from study.answer.choice import Choice, choose
+from study.answer.confirmation import Results
 from study.answer.phrases import label_of, listed, name_of
-from study.confirmation.results import Results
 from study.schema.objective import RAW, TEMPERATURE, other_than
 from study.store.files import stored_predictions
 from study.store.study import Study

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean
 
+from study.answer.confirmation import Confirmation, Confirmed, moments
 from study.answer.networks import networks_on_test, networks_on_validation
-from study.confirmation.results import Confirmation, Confirmed, moments
 from study.schema.objective import plain_name
 from study.store.files import stored_predictions
 from study.store.study import Study

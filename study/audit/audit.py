@@ -22,10 +22,10 @@ from study.analysis.states import Snapshot, summed
 from study.audit.epochs import Epochs, trained_epochs
 from study.audit.evidence import Evidence, gather
 from study.audit.extensions import check_extensions
+from study.audit.openings import TOLERANCE, check_openings
 from study.audit.registered import check_registered
 from study.audit.result import AuditReport, Check
 from study.audit.rungs import check_rungs
-from study.audit.test_openings import TOLERANCE, check_openings
 from study.schema.compatibility import completed_meaning, refuse_changes
 from study.schema.errors import SpecError
 from study.store.files import BACKUP, HISTORY, MISSING, MODEL, file_problem

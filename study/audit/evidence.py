@@ -20,8 +20,8 @@ from study.schema.uris import TrackingError
 from study.store.driver_lock import driver_is_alive
 from study.store.export_lock import export_is_alive
 from study.store.ledger_facts import check_notes, studies_in
+from study.store.openings import tested_in
 from study.store.study import Study
-from study.store.test_openings import tested_in
 from study.store.trials import Trials, trial_name
 from study.tracking.reader import TrackedRun, read_runs
 from study.tracking.registered import Registered, read_registered

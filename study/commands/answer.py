@@ -12,7 +12,7 @@ from study.terminal.console import console, interval_option, json_option, storag
 
 if TYPE_CHECKING:
     from study.answer.answer import Answer
-    from study.confirmation.results import Results
+    from study.answer.confirmation import Results
     from study.store.study import Study
 
 
@@ -40,7 +40,7 @@ def answer(
     split. Trials that are set aside are never selected.
     """
     from study.answer.answer import answer as answer_of
-    from study.confirmation.results import results_of
+    from study.answer.confirmation import results_of
     from study.schema.objective import RAW, TEMPERATURE
     from study.store.study import open_study
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from study.engine.stopping import Ending
+from study.machines.stopping import Ending
 from study.terminal.console import (
     FAILED,
     INTERRUPTED,
@@ -24,8 +24,8 @@ from study.terminal.console import (
 )
 
 if TYPE_CHECKING:
+    from study.answer.confirmation import Confirmation, Confirmed, Moments
     from study.answer.sizes import Floors, Sizes
-    from study.confirmation.results import Confirmation, Confirmed, Moments
     from study.store.study import Study
     from study.uncertainty.intervals import Floor
 
@@ -95,10 +95,10 @@ def confirm(
     refuse_cpus(cpus, address)
     output = errors if as_json else console
     with Ending(output, errors) as stopping:
+        from study.answer.confirmation import results_of
         from study.commands.answer import conclude
-        from study.confirmation.candidates import Asked
-        from study.confirmation.confirm import confirm as confirm_study
-        from study.confirmation.results import results_of
+        from study.engine.candidates import Asked
+        from study.engine.confirm import confirm as confirm_study
         from study.store.study import open_study
         from study.terminal.display import ConsoleDisplay
 
@@ -153,7 +153,7 @@ def _both_ways(search: Study) -> list[str]:
 
 
 def _json(found: Confirmation, sizes: Sizes) -> dict[str, Any]:
-    from study.confirmation.results import default_texts, moments
+    from study.answer.confirmation import default_texts, moments
 
     texts = default_texts(found)
     rows = [
@@ -201,14 +201,14 @@ def _plain(values: dict[str, Moments], floors: Mapping[str, Floor] | None = None
 def _front_on_test(found: Confirmation) -> list[str]:
     """The labels on the front of test values, without rows that validation sets aside."""
     from study.answer.choice import rows_that_count
-    from study.confirmation.results import front_on_test
+    from study.answer.confirmation import front_on_test
 
     counted, _ = rows_that_count(found.search, found.rows)
     return front_on_test(counted, found.study.spec.objectives)
 
 
 def _print(found: Confirmation, sizes: Sizes) -> None:
-    from study.confirmation.results import default_notes
+    from study.answer.confirmation import default_notes
     from study.schema.objective import IN_WORDS, in_words, other_than, searched_for
     from study.terminal.layout import Table
     from study.uncertainty.intervals import floor_note
@@ -253,7 +253,7 @@ def _print(found: Confirmation, sizes: Sizes) -> None:
 
 
 def _row(row: Confirmed, metric: str, sizes: Sizes) -> list[str]:
-    from study.confirmation.results import moments
+    from study.answer.confirmation import moments
 
     searched = f"{row.candidate.metrics[metric]:.4f}" if row.candidate else "-"
     cells = [row.name, str(len(row.records)), searched]
@@ -282,7 +282,7 @@ def _floor(floors: Floors, row: Confirmed, metric: str) -> str:
 
 def _print_both(found: Confirmation, sizes: Sizes) -> None:
     """Print what a temperature changes on test, as trained and after it side by side."""
-    from study.confirmation.results import moments
+    from study.answer.confirmation import moments
     from study.schema.objective import IN_WORDS, as_served
     from study.terminal.layout import Table
     from trainables.metrics import describe
@@ -307,7 +307,7 @@ def _print_both(found: Confirmation, sizes: Sizes) -> None:
 
 
 def _print_shift(found: Confirmation, name: str) -> None:
-    from study.confirmation.results import moments
+    from study.answer.confirmation import moments
     from study.schema.objective import in_words
     from study.terminal.layout import Table
     from trainables.metrics import names

@@ -44,12 +44,13 @@ def doctor(
     artifact, which it deletes again. Prints each failure with its fix, and exits with code 1 if
     there are any.
     """
-    from study.engine.doctor import diagnose, show
+    from study.machines.doctor import diagnose
     from study.store.study import spec_and_study, storage_root
+    from study.terminal.doctor import show
 
     refuse_cpus(cpus, address)
     if address is not None and address.startswith(("http://", "https://")):
-        from study.engine.submit import diagnose_as_job, job_request
+        from study.machines.submit import diagnose_as_job, job_request
 
         asked = job_request(spec, storage, tracking)
         with errors.status("checking every node"):

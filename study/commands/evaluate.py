@@ -228,7 +228,8 @@ def _conventions_plain(found: dict[str, float]) -> dict[str, object]:
 
 def _post_hoc(predictions: Predictions, bins: int, say: Say) -> dict[str, dict[str, float]]:
     """{fit: its cross-fitted metrics; for a temperature, also the one fitted on the whole file}."""
-    from trainables import metrics, post_hoc
+    from trainables import metrics
+    from trainables.metrics.shared import post_hoc
 
     logits = predictions.logits
     labels = predictions.labels

@@ -10,7 +10,7 @@ from study.terminal.console import console, interval_option, storage_option, tra
 
 if TYPE_CHECKING:
     from study.answer.choice import Choice
-    from study.confirmation.results import Results
+    from study.answer.confirmation import Results
     from study.store.study import Study
 
 
@@ -60,7 +60,7 @@ def export(
     on validation. knee: the compromise on the Pareto front.
     """
     from study.answer.choice import refuse_confirmation, unfinished_lines
-    from study.confirmation.results import results_of, search_of
+    from study.answer.confirmation import results_of, search_of
     from study.registry.export import export as export_model
     from study.registry.model_card import confirmed_facts, confirmed_floors
     from study.schema.objective import IN_WORDS, RAW, TEMPERATURE, other_than, searched_for

@@ -223,8 +223,8 @@ def _probed(
         steps = stack.enter_context(Steps(errors))
         slots = 0
         if address is not None:
-            from study.engine.nodes import check_nodes
-            from study.engine.ray_session import check_address, joined
+            from study.machines.nodes import check_nodes
+            from study.machines.ray_session import check_address, joined
 
             check_address(address)
             needs = {variant.label: spec.resources_of(variant.label) for variant in spec.variants}

@@ -21,8 +21,8 @@ from study.terminal.console import (
 )
 
 if TYPE_CHECKING:
+    from study.answer.confirmation import Confirmation, Results
     from study.answer.sizes import Sizes
-    from study.confirmation.results import Confirmation, Results
     from study.report.comparison import Block, Table
     from study.report.page_data import Plain
     from study.store.study import Study
@@ -121,7 +121,7 @@ def _table(
 
 
 def _blocks(studies: tuple[str, ...], bootstrap: int, level: float, storage: str | None) -> Table:
-    from study.confirmation.results import results_of
+    from study.answer.confirmation import results_of
     from study.report.comparison import combine
     from study.store.study import open_study
     from trainables.problems import FieldError
@@ -143,8 +143,8 @@ def _blocks(studies: tuple[str, ...], bootstrap: int, level: float, storage: str
 
 
 def _block(found: Results, bootstrap: int, level: float) -> Block:
+    from study.answer.confirmation import default_notes
     from study.answer.networks import networks_on_test
-    from study.confirmation.results import default_notes
     from study.report import comparison as tables
     from trainables.problems import FieldError
 
@@ -275,7 +275,7 @@ def _gathered(study: Study, bootstrap: int, level: float) -> tuple[Plain, int]:
     """One study's part of the page, and how many of its trials have yet to end."""
     from study.analysis.states import Snapshot, done, summed
     from study.answer.answer import answer
-    from study.confirmation.results import results_of
+    from study.answer.confirmation import results_of
     from study.report.page_data import gather
     from study.store.driver_lock import driver_is_alive
     from study.uncertainty.bootstrap import analyse_front

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from study.engine.stopping import Ending
+from study.machines.stopping import Ending
 from study.terminal.console import (
     FAILED,
     INTERRUPTED,
@@ -50,8 +50,8 @@ def run(
     refuse_cpus(cpus, address)
     with Ending(console, errors) as stopping:
         with console.status("importing torch"):  # shows nothing on a pipe
+            from study.answer.confirmation import results_of
             from study.commands.answer import conclude
-            from study.confirmation.results import results_of
             from study.engine.run import run_study
             from study.schema.spec import refuse_confirmation
             from study.store.study import spec_and_study, storage_root

@@ -36,9 +36,9 @@ def submit(
     storage must be on the cluster under absolute paths. `doctor` runs first, and the job starts
     only if it finds no failure. To resume after an interruption, submit again.
     """
-    from study.engine.doctor import show
-    from study.engine.submit import job_request
-    from study.engine.submit import submit as submit_study
+    from study.machines.submit import job_request
+    from study.machines.submit import submit as submit_study
+    from study.terminal.doctor import show
 
     asked = job_request(spec, storage, tracking, trials)
     host = urlsplit(address).hostname or ""

@@ -19,7 +19,7 @@ def sync(study: str, storage: str | None, tracking: str | None) -> None:
     Finished trials, test results and the answer. The ledger is the source of truth.
     """
     from study.answer.answer import answer
-    from study.confirmation.results import results_of
+    from study.answer.confirmation import results_of
     from study.schema.uris import public_uri
     from study.store.study import check_home, open_study
     from study.tracking.artifacts import describe

@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from study.analysis.prediction import Probes
-from study.engine.cpus import own_cpus
-from study.engine.node_facts import gpus
-from study.engine.ray_session import Offer, check_fits
-from study.engine.stopping import temporary_folder
+from study.machines.cpus import own_cpus
+from study.machines.node_facts import gpus
+from study.machines.ray_session import Offer, check_fits
+from study.machines.stopping import temporary_folder
 from study.schema import own_code
 from study.schema.errors import SpecError
 from study.schema.probed import settings_of
 from study.schema.resources import slots
 from study.schema.spec import StudySpec
 from trainables.config import with_value
-from trainables.probe_cost import Cost
+from trainables.training.probe_cost import Cost
 
 Say = Callable[[str], None]
 # As many processes as trials train at once, at most this many: beside others a trial takes more of

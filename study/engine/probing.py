@@ -14,11 +14,10 @@ from typing import Any
 
 import torch
 
-from study.engine.node_facts import room
-from trainables import trainable  # noqa: F401, as a worker: its start counts
-from trainables.attempt import device_for, ran_out_of_memory
+from study.machines.node_facts import room
 from trainables.plugins import in_a_line, raised_in
-from trainables.probe import probe_trial
+from trainables.training.attempt import device_for, ran_out_of_memory
+from trainables.training.probe import probe_trial
 
 STARTED = time.process_time()  # imports included
 

@@ -13,7 +13,6 @@ from study.analysis.ranking import rules_of
 from study.engine.budget import Spending, expected_costs
 from study.engine.display import Display, Steps
 from study.engine.keeping import ModelKeeper
-from study.engine.nodes import check_nodes
 from study.engine.opening import (
     existing_study,
     is_trained,
@@ -21,9 +20,10 @@ from study.engine.opening import (
     prepare_data,
     record_spec,
 )
-from study.engine.ray_session import check_address, control_store, joined, set_environment
-from study.engine.stopping import Stopping, temporary_folder
-from study.engine.watching import watched
+from study.machines.nodes import check_nodes
+from study.machines.ray_session import check_address, control_store, joined, set_environment
+from study.machines.stopping import Stopping, temporary_folder
+from study.machines.watching import watched
 from study.schema.errors import LedgerError
 from study.schema.explain import kept_line
 from study.schema.spec import StudySpec
@@ -219,7 +219,7 @@ def _tune(
         steps("starting workers")  # until the first trial trains
         stopping.listen()
         from study.engine.search import LedgerSearch
-        from trainables.trainable import CalibrationTrainable
+        from trainables.training.trainable import CalibrationTrainable
 
         search = LedgerSearch(study, ledger, listeners, slots, targets, stopping.requested)
         with watched(control_store(), ledger.waiting.show, stopping):
@@ -231,8 +231,8 @@ def tune_study(search: Any, name: str, trainable: Any, stop_requested: Callable[
     from ray import tune
 
     from study.engine.early_stopping import EarlyStopping
-    from study.engine.ray_compat import losses_are_deaths, messages_until, uncounted_callbacks
     from study.engine.search import Interrupted, Watch
+    from study.machines.ray_compat import losses_are_deaths, messages_until, uncounted_callbacks
 
     with temporary_folder("calstudy-tune-") as scratch:
         tuner = tune.Tuner(

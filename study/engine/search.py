@@ -17,18 +17,18 @@ from study.analysis.pareto import complete
 from study.analysis.ranking import Ranking, rules_of
 from study.engine.early_stopping import decided
 from study.engine.queue import Queue
-from study.engine.ray_compat import actor_of
-from study.engine.ray_session import ClusterError
+from study.machines.ray_compat import actor_of
+from study.machines.ray_session import ClusterError
 from study.schema.resources import Resources
 from study.store.ledger import Ledger
 from study.store.study import Study
 from study.store.targets import Targets
 from study.store.trials import Decision, Listener, TrialRecord
-from trainables.attempt import BESIDE_OTHERS, Assignment, time_limit_reason
 from trainables.config import with_value
 from trainables.outputs.attempts import clear_checkpoints
 from trainables.outputs.outcome import Outcome, Reached, Report
 from trainables.plugins import extension_digests
+from trainables.training.attempt import BESIDE_OTHERS, Assignment, time_limit_reason
 
 # A report covers as many epochs as fit in STEP_SECONDS, at least one, because it costs more than a
 # short epoch. Many concurrent trials report less often, so that one driver can handle them all.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from study.confirmation.results import search_of
+from study.answer.confirmation import search_of
 from study.registry.upload import (
     Candidate,
     ExportError,

@@ -25,7 +25,7 @@ from study.schema.objective import (
 from study.schema.recommended import OWN_SETTINGS, standing, standing_text
 from study.schema.temperature import FIT_IN_WORDS, temperature_note
 from study.store.files import checked_file
-from study.store.test_openings import TEST_FILE, Tested
+from study.store.openings import TEST_FILE, Tested
 from study.uncertainty.bootstrap import RESAMPLES, measured
 from study.uncertainty.intervals import LEVEL, Floor, floor_note, intervals, percent
 from study.uncertainty.methods import floors_over_seeds

@@ -8,15 +8,15 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from study.answer.choice import rows_that_count
-from study.confirmation.results import default_texts
+from study.answer.confirmation import default_texts
 from study.report.page_numbers import number, spread
 from study.schema.objective import RAW, TEMPERATURE, as_served, changes_with_temperature, plain_name
 from study.store.study import Study
 from trainables.plain import Plain
 
 if TYPE_CHECKING:
+    from study.answer.confirmation import Confirmation, Confirmed
     from study.answer.sizes import Floors, Sizes
-    from study.confirmation.results import Confirmation, Confirmed
 
 
 def confirmed(

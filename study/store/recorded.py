@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from trainables.record import Record
+from trainables.plain import Record
 
 
 @dataclass(frozen=True)

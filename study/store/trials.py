@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from trainables.outputs.outcome import Outcome
+from trainables.plain import Record
 from trainables.problems import FieldError, nearest
-from trainables.record import Record
 
 State = Literal["running", "complete", "pruned", "failed"]
 

@@ -36,8 +36,8 @@ from study.tracking.locations import upload
 if TYPE_CHECKING:
     from mlflow.entities import Metric, Run
 
+    from study.store.openings import Tested
     from study.store.study import Study
-    from study.store.test_openings import Tested
 
 # Settings shared by all trials that later runs of the study cannot change: the parent's params
 # (immutable in MLflow).
@@ -82,7 +82,7 @@ class StudyRuns:
         self._describe_parent()
         self._found = {name: self._keep_one(same) for name, same in runs.items()}
         if self._study.confirms is not None:
-            from study.store.test_openings import read_tested
+            from study.store.openings import read_tested
 
             self._tested = read_tested(self._study)
         parent = self._parent.info.run_id

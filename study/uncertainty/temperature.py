@@ -19,7 +19,7 @@ from torch import Tensor
 
 from study.uncertainty.resampling import Floats, Indices, Sums, Table
 from study.uncertainty.smoothing import Smoothing
-from trainables.post_hoc import (
+from trainables.metrics.shared.post_hoc import (
     ABOVE,
     BELOW,
     FOLDS,

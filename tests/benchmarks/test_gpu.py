@@ -15,7 +15,8 @@ from benchmarks.gpu import __main__ as gpu
 from benchmarks.gpu import stages
 from search_spaces import strict_yaml
 from tests import simulated_graph
-from trainables import methods, program
+from trainables import methods
+from trainables.training import program
 
 ROOT = Path(__file__).parents[2]
 

@@ -14,10 +14,10 @@ import trainables
 from study.schema.reading import spec_from_mapping
 from trainables import data, methods, models
 from trainables.config import TrialConfig
-from trainables.learner import Learner
 from trainables.loading.trial_data import trial_data
 from trainables.plugins import use_extensions
 from trainables.problems import FieldError
+from trainables.training.learner import Learner
 
 ROOT = Path(__file__).parents[2]
 EXTENSION = Path(__file__).with_name("listed")

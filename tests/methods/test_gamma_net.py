@@ -15,7 +15,6 @@ from tests.golden import GOLDEN
 from tests.methods.fakes import FakeLearner, linear
 from tests.references import meta
 from trainables.config import TrialConfig
-from trainables.learner import Learner
 from trainables.loading.trial_data import trial_data
 from trainables.method import Batch, Step, Task
 from trainables.methods.focal import focal_loss
@@ -23,6 +22,7 @@ from trainables.methods.gamma_net import GammaNet, learned_gamma
 from trainables.methods.shared.lookahead import adam_step
 from trainables.model import Network
 from trainables.problems import FieldError
+from trainables.training.learner import Learner
 
 ROWS = GOLDEN["gamma_net"]
 LOOKS = pytest.mark.parametrize("lookahead", ["head", "all"])

@@ -10,12 +10,13 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from search_spaces import space
-from trainables import checkpoint, methods
+from trainables import methods
 from trainables.config import TrialConfig, to_plain
-from trainables.learner import Learner
 from trainables.loading.trial_data import trial_data
 from trainables.method import Batch, Method, Task, Trainer
 from trainables.methods.cross_entropy import CrossEntropy
+from trainables.training import checkpoint
+from trainables.training.learner import Learner
 
 CPU = torch.device("cpu")
 

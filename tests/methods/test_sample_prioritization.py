@@ -17,7 +17,6 @@ from tests.cases import every_shape, random_case
 from tests.golden import input_a
 from tests.methods.fakes import FakeLearner
 from trainables.config import TrialConfig
-from trainables.learner import Learner
 from trainables.loading.trial_data import trial_data
 from trainables.method import Batch, Method
 from trainables.methods.focal import Focal
@@ -27,6 +26,7 @@ from trainables.methods.sample_prioritization import SamplePrioritization, highe
 from trainables.methods.sece import Sece
 from trainables.outputs.train_entropy import TrainEntropy
 from trainables.problems import FieldError
+from trainables.training.learner import Learner
 
 CPU = torch.device("cpu")
 

@@ -7,14 +7,14 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from trainables import checkpoint
 from trainables.config import TrialConfig
-from trainables.learner import Learner
 from trainables.loading.cache import load_split
 from trainables.loading.trial_data import trial_data
 from trainables.models.airbench import EPSILON, IMAGES, Airbench, whitening_filters
 from trainables.outputs.classifier import Classifier
 from trainables.problems import FieldError
+from trainables.training import checkpoint
+from trainables.training.learner import Learner
 
 CPU = torch.device("cpu")
 SETTINGS = {

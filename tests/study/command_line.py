@@ -23,7 +23,7 @@ from study.engine import run
 from study.engine.search import LedgerSearch
 from study.registry import verify
 from tests.shared import with_empty_mlflow
-from trainables.trainable import CalibrationTrainable
+from trainables.training.trainable import CalibrationTrainable
 
 ENVIRONMENT = {**os.environ, "COLUMNS": "120", "PYTHONWARNINGS": "ignore", MARK: uuid.uuid4().hex}
 

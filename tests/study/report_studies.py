@@ -45,7 +45,7 @@ class Analysis:
 
 @dataclass(frozen=True)
 class Confirmed:
-    """As `study.confirmation.results` has it."""
+    """As `study.answer.confirmation` has it."""
 
     label: str
     role: str
@@ -63,7 +63,7 @@ class Confirmed:
 
 @dataclass(frozen=True)
 class Confirmation:
-    """As `study.confirmation.results` has it."""
+    """As `study.answer.confirmation` has it."""
 
     study: Study
     rows: tuple[Confirmed, ...]

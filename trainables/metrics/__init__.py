@@ -5,10 +5,10 @@ value as `CONVENTION`. An undefined value (accuracy above 99% confidence if ther
 debiased error of one sample) is NaN as a function's result and absent from `evaluate`, as is top-5
 accuracy for five classes or fewer.
 
-Each file starts with the descriptions of its metrics (`trainables.metric.Metric`). Every trial
-stores the metrics marked `stored`. The others are computed on request: by the trials of a study
-that has one as an objective, and by `calstudy evaluate --all`. Predictions are stored, so any
-metric can be computed later.
+Each file starts with the descriptions of its metrics (`shared.metric.Metric`). Every trial stores
+the metrics marked `stored`. The others are computed on request: by the trials of a study that has
+one as an objective, and by `calstudy evaluate --all`. Predictions are stored, so any metric can be
+computed later.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainables.metric import Metric
+from trainables.metrics.shared.metric import Metric
 from trainables.plain import Value
 from trainables.plugins import stems
 from trainables.problems import FieldError, nearest

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from trainables.metrics.scores import brier_score, negative_log_likelihood
-from trainables.post_hoc import cross_fitted
+from trainables.metrics.shared.post_hoc import cross_fitted
 
 METRICS = {
     "calibration_nll": {"place": 31, "removed_of": "nll", "label": "calibration NLL",

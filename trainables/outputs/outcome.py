@@ -7,8 +7,7 @@ import json
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from trainables.plain import Plain
-from trainables.record import Record
+from trainables.plain import Plain, Record
 
 Ending = Literal["complete", "pruned", "failed", "out_of_memory", "interrupted", "storage_unseen"]
 

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainables import metrics, post_hoc
+from trainables import metrics
 from trainables.files.arrays import read_arrays, write_arrays
+from trainables.metrics.shared import post_hoc
 from trainables.problems import FieldError, nearest
 
 # Bytes a value beside the array that `evaluate` takes, as measured: casts to float64, a logarithm,

@@ -19,11 +19,11 @@ from pathlib import Path
 
 import numpy as np
 
+from study.answer.confirmation import Confirmation, Confirmed, results_of
 from study.answer.networks import networks_on_test
-from study.confirmation.results import Confirmation, Confirmed, results_of
 from study.store.files import checked_file, stored_predictions
+from study.store.openings import read_tested
 from study.store.study import Study, open_directory
-from study.store.test_openings import read_tested
 from study.uncertainty.methods import Measured, Methods, Seeds, compare_methods
 from trainables.outputs.predictions import Predictions
 

@@ -10,7 +10,7 @@ from study.analysis.rungs import Entry, goes_on
 from study.schema.reading import spec_from_mapping
 from study.schema.spec import StudySpec
 from study.terminal.prediction import prediction_lines
-from trainables.probe_cost import Cost
+from trainables.training.probe_cost import Cost
 
 MEASURED = Cost(
     process_start=2.0,

@@ -20,7 +20,7 @@ from study.schema.objective import Objective
 from study.store.trials import TrialRecord
 from tests.study.made import OBJECTIVES, random_predictions, trials_of, unwritten_study
 from trainables.metrics import evaluate
-from trainables.post_hoc import cross_fitted
+from trainables.metrics.shared.post_hoc import cross_fitted
 
 NLL = Objective("nll", "minimize")
 

@@ -14,15 +14,15 @@ from scipy.stats import t as student_t
 from search_spaces import strict_yaml
 from study.answer.answer import answer
 from study.answer.choice import choose
-from study.confirmation.results import results_of
-from study.store import test_openings
+from study.answer.confirmation import results_of
+from study.store import openings
 from study.store.files import stored_predictions
 from study.store.ledger import Ledger, open_storage
 from study.store.study import Study, open_study
 from study.tracking.descriptions import FROM, TO, with_answer
 from study.uncertainty.methods import Measured, mean_over_seeds
 from tests.study.made import made_study
-from trainables import post_hoc
+from trainables.metrics.shared import post_hoc
 from trainables.outputs.predictions import Predictions
 
 SAMPLES = 400
@@ -87,10 +87,10 @@ def confirm(
         ledger.open(label, made.objectives)
         for record, found in list(zip(records, test[label], strict=True))[:measured]:
             digest = found.save(made.files(record) / "test.npz")
-            tested = test_openings.Tested(
+            tested = openings.Tested(
                 record.number + 1, found.evaluate_at(2.0), 2.0, {"test.npz": digest}, 1.0
             )
-            ledger.note(label, f"{test_openings.TESTED}{record.number}", tested.to_plain())
+            ledger.note(label, f"{openings.TESTED}{record.number}", tested.to_plain())
 
 
 def said(study: Study) -> str:

@@ -14,7 +14,7 @@ from scipy.stats import binomtest
 
 from study.answer import networks
 from study.answer.choice import choose, median_seed
-from study.confirmation.results import Confirmation, Confirmed, Results
+from study.answer.confirmation import Confirmation, Confirmed, Results
 from study.registry import model_card
 from study.schema.objective import Objective
 from study.store.recorded import Recorded

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from pytest import approx
 
+from study.answer.confirmation import results_of
 from study.answer.sizes import Sizes, sizes_of
-from study.confirmation.results import results_of
 from study.schema.objective import Objective
 from study.store.study import Study, open_study
 from study.uncertainty.equal_sizes import rows_drawn
@@ -17,8 +17,8 @@ from tests.study.answer.test_answer import changed, confirm
 from tests.study.command_line import here
 from tests.study.made import OBJECTIVES, made_study, random_predictions
 from trainables import metrics
+from trainables.metrics.shared.post_hoc import cross_fitted
 from trainables.outputs.predictions import Predictions
-from trainables.post_hoc import cross_fitted
 
 NAMES = ("accuracy", "ece", "ts_ece")
 TEMPERATURE = 2.0  # of every seed, as `confirm` records it

@@ -17,7 +17,9 @@ pytestmark = pytest.mark.slow
 OURS = {"study", "trainables", "search_spaces", "calstudy"}
 SCRIPT = Path(sys.executable).with_name("calstudy")
 COMMAND = [str(SCRIPT)] if SCRIPT.is_file() else [sys.executable, "-P", "-m", "study.cli"]
-APART = {"submit"}  # its job runs in the folder that it uploads: tests/study/engine/test_submit.py
+APART = {
+    "submit"
+}  # its job runs in the folder that it uploads: tests/study/machines/test_submit.py
 
 
 @pytest.fixture
@@ -99,7 +101,7 @@ def test_no_command_imports_from_it(trap: Path, tmp_path: Path) -> None:
 WORKER = """
 import os, sys
 import ray
-from study.engine.ray_session import joined
+from study.machines.ray_session import joined
 
 with joined(None, {}, asked_cpus=1):
     path, safe = ray.get(ray.remote(lambda: (sys.path, sys.flags.safe_path)).remote())

@@ -14,8 +14,8 @@ from study.schema.reading import spec_from_mapping
 from study.store.trials import TrialRecord, Trials
 from tests.study.analysis.test_prediction import MEASURED
 from tests.study.command_line import here, here_json, write_spec
-from trainables.learner import Learner
-from trainables.probe_cost import Cost
+from trainables.training.learner import Learner
+from trainables.training.probe_cost import Cost
 
 PLAIN = {
     "name": "small",

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from study.answer.confirmation import results_of
 from study.audit.audit import audit
-from study.confirmation.candidates import Asked, confirming_spec
-from study.confirmation.results import results_of
+from study.engine.candidates import Asked, confirming_spec
 from study.engine.early_stopping import EarlyStopping
 from study.engine.search import LedgerSearch
 from study.store.ledger import Ledger

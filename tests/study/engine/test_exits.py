@@ -10,7 +10,7 @@ import pytest
 from study.store.study import open_study
 from tests.study.command_line import here, write_spec
 from trainables.plugins import use_extensions
-from trainables.trainable import CalibrationTrainable
+from trainables.training.trainable import CalibrationTrainable
 
 METHOD = """
 import sys

@@ -13,9 +13,9 @@ from study.audit.audit import audit
 from study.store.ledger import Ledger
 from study.store.study import open_study
 from tests.study.command_line import here, write_spec
-from trainables.attempt import Attempt
 from trainables.plugins import use_extensions
-from trainables.trainable import CalibrationTrainable
+from trainables.training.attempt import Attempt
+from trainables.training.trainable import CalibrationTrainable
 
 pytestmark = pytest.mark.slow
 

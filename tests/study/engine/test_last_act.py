@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import pytest
 
 from study.engine import run
-from study.engine.stopping import Stopping
+from study.machines.stopping import Stopping
 from study.terminal.console import OurConsole
 from study.terminal.display import ConsoleDisplay
 from study.terminal.steps import Steps

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from tests.study.command_line import calstudy, calstudy_json, write_spec
-from trainables import probe
 from trainables.config import TrialConfig
 from trainables.data.digits import Digits
 from trainables.loading.cache import data_digest
 from trainables.outputs.classifier import Classifier
+from trainables.training import probe
 
 
 @pytest.mark.slow

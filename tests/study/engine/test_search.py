@@ -4,8 +4,8 @@ import json
 
 from ray.exceptions import ActorUnavailableError
 
-from study.engine.ray_session import ClusterError
 from study.engine.search import LedgerSearch, cause_of_death
+from study.machines.ray_session import ClusterError
 
 
 def test_an_actor_whose_raylet_is_gone_died_with_its_node() -> None:

@@ -9,13 +9,13 @@ from mlflow import MlflowClient
 
 from search_spaces import strict_yaml
 from study.answer.choice import choose
-from study.confirmation.confirm import measure
-from study.confirmation.results import moments, results_of
+from study.answer.confirmation import moments, results_of
+from study.engine.confirm import measure
 from study.store.study import open_study
 from tests.study.command_line import here, here_json
-from tests.study.confirmation.test_confirm import confirmed as confirmed  # fixtures
-from tests.study.confirmation.test_confirm import rows_of, unopened
-from tests.study.confirmation.test_confirm import storage as storage
+from tests.study.engine.test_confirm import confirmed as confirmed  # fixtures
+from tests.study.engine.test_confirm import rows_of, unopened
+from tests.study.engine.test_confirm import storage as storage
 
 pytestmark = pytest.mark.slow
 

@@ -33,11 +33,11 @@ from tests import references
 from tests.study.command_line import verified_here
 from trainables.config import TrialConfig
 from trainables.files.digest import file_digest
-from trainables.learner import Learner
 from trainables.loading.cache import load_split
 from trainables.loading.trial_data import trial_data
 from trainables.outputs.predictions import Predictions
 from trainables.problems import FieldError
+from trainables.training.learner import Learner
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ from study.schema.matters import check_matters, read_matters, units, what_matter
 from study.schema.objective import Objective
 from study.schema.reading import spec_from_mapping
 from trainables import metrics
-from trainables.metric import Metric
+from trainables.metrics.shared.metric import Metric
 from trainables.problems import FieldError
 
 PLAIN: dict[str, Any] = {

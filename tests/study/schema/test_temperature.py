@@ -18,7 +18,7 @@ from study.store.study import open_directory, write_study_file
 from tests import references
 from tests.cases import random_case
 from tests.study.report_studies import make_study
-from trainables import post_hoc
+from trainables.metrics.shared import post_hoc
 from trainables.outputs.predictions import Predictions
 
 

@@ -19,7 +19,7 @@ from study.analysis.states import count_states
 from study.audit.result import AuditReport, Check, Epochs, Offender
 from study.commands import audit as audit_command
 from study.commands import confirm as confirm_command
-from study.engine import doctor
+from study.machines import doctor
 from study.registry import verify as registry_verify
 from study.schema.explain import explain
 from study.schema.objective import Objective
@@ -27,6 +27,7 @@ from study.schema.reading import read_spec
 from study.store.study import Study
 from study.store.trials import TrialRecord
 from study.terminal.catalogue import catalogue
+from study.terminal.doctor import show
 from study.terminal.layout import Table
 from study.terminal.progress import Progress
 from tests.study import report_studies
@@ -247,7 +248,7 @@ def test_doctor(width: int | None) -> None:
     ]
     out = StringIO()
     console = Console(file=out, width=width or 1_000_000)
-    doctor.show(doctor.Report(findings), console)
+    show(doctor.Report(findings), console)
     assert_whole(plain(out.getvalue()), ([name, *values.values()] for name in machines), width)
 
 

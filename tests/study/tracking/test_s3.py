@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from study.engine import doctor
+from study.machines import doctor
 from study.schema.uris import TrackingError
 from study.tracking.probe import try_artifact
 from tests.study.command_line import here, write_spec

@@ -27,12 +27,13 @@ from study.uncertainty.temperature import temperatures
 from tests import references
 from tests.cases import random_case
 from tests.study.made import trials_of
-from trainables import metrics, post_hoc
+from trainables import metrics
 from trainables.metrics.binned import ReliabilityBins, debiased_square, equal_mass_index
 from trainables.metrics.scores import top_label
+from trainables.metrics.shared import post_hoc
+from trainables.metrics.shared.post_hoc import FOLDS
 from trainables.outputs.attempts import attempt_directory
 from trainables.outputs.predictions import Predictions
-from trainables.post_hoc import FOLDS
 from trainables.problems import FieldError
 
 ACCURACY, ECE, NLL = (

@@ -13,8 +13,8 @@ from study.uncertainty.methods import Measured, floors_over_seeds, mean_over_see
 from study.uncertainty.resampling import Draws
 from tests.study.uncertainty.test_bootstrap import case
 from tests.study.uncertainty.test_equal_sizes import slow
+from trainables.metrics.shared.post_hoc import cross_fitted
 from trainables.outputs.predictions import Predictions
-from trainables.post_hoc import cross_fitted
 
 
 def drawn_one_at_a_time(name, logits, uniforms):

@@ -18,9 +18,9 @@ from study.uncertainty.temperature import temperatures
 from tests import references
 from tests.cases import random_case
 from trainables import metrics
+from trainables.metrics.shared.post_hoc import FOLDS, cross_fitted
 from trainables.metrics.smooth import smooth_calibration_error_at
 from trainables.outputs.predictions import Predictions
-from trainables.post_hoc import FOLDS, cross_fitted
 
 SMOOTH = ["smooth_ece", "ts_smooth_ece"]
 REMOVED = ["calibration_nll", "calibration_brier"]

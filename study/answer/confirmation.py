@@ -1,0 +1,237 @@
+"""Read a confirmation: candidates retrained from fresh seeds and measured on test once each.
+
+A confirmation is a study like any other: NAME-confirm, next to NAME in the storage, with `confirms:
+NAME` in its spec and one label per candidate. This imports no torch.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from study.analysis.pareto import front, measured_in
+from study.analysis.ranking import Ranking
+from study.schema.errors import SpecError
+from study.schema.objective import Objective
+from study.store.confirmed import SUFFIX, confirming_study, missing_confirmation
+from study.store.openings import Tested, read_tested
+from study.store.study import Study, open_directory
+from study.store.trials import TrialRecord, Trials
+
+DEFAULT = "_default"
+BASELINE = "cross_entropy"
+ROLES = ("candidate", "default", "baseline")
+
+
+@dataclass(frozen=True)
+class Confirmed:
+    """One retrained candidate: its complete trials, one per fresh seed, in order."""
+
+    label: str  # in the confirming study
+    role: str  # one of ROLES
+    candidate: TrialRecord | None  # of the search; None for a method's default
+    records: tuple[TrialRecord, ...]  # their metrics are on the validation split
+    tests: tuple[dict[str, float], ...]  # the same seeds on test; fewer until all are measured
+    shifts: dict[str, tuple[dict[str, float], ...]]  # the same on each shift set
+    shift_samples: dict[str, int] = field(default_factory=dict)  # sizes of these sets
+    # Samples left out, which train or validation has too.
+    shift_dropped: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The model's name everywhere: `focal/0007` for a retrained trial, else `focal_default`."""
+        return self.label if self.candidate is None else self.candidate.name
+
+
+@dataclass(frozen=True)
+class Confirmation:
+    """A confirmation and its rows: candidates, then defaults, then the baseline.
+
+    search: the study that it confirms. records: all its trials. tested: what each gave on test.
+    """
+
+    study: Study
+    rows: tuple[Confirmed, ...]
+    search: Study
+    records: Trials
+    tested: Mapping[str, Mapping[int, Tested]]  # by label and number
+
+    @property
+    def finished(self) -> bool:
+        """Whether every seed is trained and measured on test."""
+        measured = all(len(row.tests) == len(row.records) for row in self.rows)
+        return measured and not self.study.lacking(self.records)
+
+
+@dataclass(frozen=True)
+class Results:
+    """What a study has come to, read once: its trials and, if there is one, its confirmation."""
+
+    study: Study
+    records: Trials
+    confirmation: Confirmation | None = None
+
+    @cached_property
+    def ranking(self) -> Ranking:
+        return Ranking(self.study, self.records)
+
+    @property
+    def lacking(self) -> int:
+        """How many trials of the search are not done."""
+        return self.study.lacking(self.records)
+
+    @cached_property
+    def missing(self) -> str | None:
+        """What is said of a confirmation that is recorded, but not here; else None."""
+        found = self.confirmation
+        return missing_confirmation(self.study, None if found is None else found.study)
+
+    def served_as(self, serves: str) -> Results:
+        """The results as if the study's registered models gave TEMPERATURE or RAW."""
+        return replace(self, study=self.study.served_as(serves))
+
+
+class Moments(NamedTuple):
+    """The mean over seeds, and the sample standard deviation (n - 1); NaN for one seed."""
+
+    mean: float
+    std: float
+
+
+def results_of(study: Study, confirming: Study | None = None) -> Results:
+    """The study's results now. Raises SpecError if its confirmation retrains another's trials.
+
+    confirming: the confirmation, as it was opened before.
+    """
+    records = study.records()
+    confirming = confirming_study(study, confirming)
+    if confirming is None:
+        return Results(study, records)
+    return Results(study, records, _confirmation(study, records, confirming))
+
+
+def _confirmation(search: Study, searched: Trials, confirming: Study) -> Confirmation:
+    reader = confirming.reader.held()
+    records = confirming.records(reader)
+    tested = read_tested(confirming, reader)
+    named = {record.name: record for record in searched}
+    rows = []
+    for entry in confirming.plain["methods"]:
+        label = entry["label"]
+        rows.append(_row(entry, named, records.complete.of(label), tested[label]))
+    rows.sort(key=lambda row: ROLES.index(row.role))
+    return Confirmation(confirming, tuple(rows), search, records, tested)
+
+
+def search_of(study: Study) -> Study:
+    """The study that it confirms; the study itself if it confirms none."""
+    if study.confirms is None:
+        return study
+    directory = study.directory.with_name(study.directory.name.removesuffix(SUFFIX))
+    return open_directory(directory, directory.name)
+
+
+def _row(
+    entry: Mapping[str, Any],
+    searched: Mapping[str, TrialRecord],
+    records: Iterable[TrialRecord],
+    tested: Mapping[int, Tested],
+) -> Confirmed:
+    candidate = _candidate(entry, searched)
+    role = "baseline" if entry["name"] == BASELINE else "default"
+    if candidate is not None:
+        role = "candidate"
+    done = tuple(records)
+    opened = [tested[record.number] for record in done if record.number in tested]
+    tests = tuple(test.metrics for test in opened)
+    shifts: dict[str, tuple[dict[str, float], ...]] = {}
+    sizes = {}
+    dropped = {}
+    for test in opened:
+        for name, shifted in test.shifts.items():
+            shifts[name] = (*shifts.get(name, ()), shifted.metrics)
+            dropped[name] = shifted.dropped
+            sizes[name] = shifted.samples
+    return Confirmed(entry["label"], role, candidate, done, tests, shifts, sizes, dropped)
+
+
+def _candidate(entry: Mapping[str, Any], searched: Mapping[str, TrialRecord]) -> TrialRecord | None:
+    """The trial that an entry retrains. Raises SpecError if the study's trial has other values."""
+    found = re.fullmatch(rf"(.+)_(\d{{4,}})({DEFAULT})?", entry["label"])
+    if found is None:
+        return None
+    record = searched.get(f"{found[1]}/{found[2]}")
+    if record is None and found[3]:
+        return None  # the default of a method whose label ends in a number
+    values = entry.get("values", {})
+    if record is None or not record.params.items() <= values.items():
+        raise SpecError(
+            "study.yaml",
+            f"methods.{entry['label']}",
+            "no trial of the study has these values; another study has taken its name",
+            "Move one of them away.",
+        )
+    return record
+
+
+# ---- the names of what is retrained --------------------------------------------------------------
+
+
+def candidate_label(record: TrialRecord) -> str:
+    """The label of a retrained trial: `focal_0007`; `_default` follows if it has these values."""
+    return f"{record.label}_{record.number:04d}"
+
+
+def default_label(label: str) -> str:
+    """The label of a method's default: `focal_default`."""
+    return label + DEFAULT
+
+
+def default_texts(found: Confirmation) -> dict[str, str]:
+    """Whose settings each default is, by label: `published default (Mukhoti et al. 2020)`."""
+    from study.schema.recommended import standing, standing_text
+
+    spec = found.study.spec
+    labels = [row.label for row in found.rows if row.role == "default"]
+    return {label: standing_text(standing(spec.trial(label).method)) for label in labels}
+
+
+def default_notes(found: Confirmation) -> list[str]:
+    """A line for each row with its method's default values, also where the search selected them."""
+    texts = default_texts(found)
+    for row in found.rows:
+        if row.candidate is not None and row.label.endswith(DEFAULT):
+            texts[row.label] = "has its method's default values"
+    return [f"{row.name}: {texts[row.label]}" for row in found.rows if row.label in texts]
+
+
+# ---- summaries -----------------------------------------------------------------------------------
+
+
+def moments(values: Sequence[Mapping[str, float]]) -> dict[str, Moments]:
+    """Mean and standard deviation over seeds of every metric that all of them have."""
+    found = {}
+    for name in values[0] if values else ():
+        if all(name in row for row in values):
+            column = [row[name] for row in values]
+            std = statistics.stdev(column) if len(column) > 1 else math.nan
+            found[name] = Moments(statistics.fmean(column), std)
+    return found
+
+
+def front_on_test(rows: Iterable[Confirmed], objectives: Sequence[Objective]) -> list[str]:
+    """The labels whose mean test values are not dominated, best by the first objective first.
+
+    A label is left out if an objective is undefined for one of its seeds (nothing above 99%
+    confidence, say).
+    """
+    means = []
+    for row in rows:
+        values = {name: value.mean for name, value in moments(row.tests).items()}
+        means.append(TrialRecord(row.label, 0, "complete", {}, values))
+    return [record.label for record in front(measured_in(means, objectives), objectives)]

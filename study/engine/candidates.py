@@ -1,0 +1,262 @@
+"""The candidates of a confirmation, and the spec that retrains them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from study.analysis.pareto import front, rank
+from study.analysis.ranking import Ranking, set_aside_line
+from study.analysis.rule import decide
+from study.answer.confirmation import (
+    BASELINE,
+    DEFAULT,
+    Results,
+    candidate_label,
+    default_label,
+)
+from study.schema.errors import SpecError
+from study.schema.reading import parse_mapping, spec_from_mapping
+from study.schema.spec import StudySpec
+from study.schema.variant import Variant
+from study.store.confirmed import RESTORE, SUFFIX, confirming_directory
+from study.store.study import Study
+from study.store.trials import TrialRecord
+from trainables.config import value_at
+from trainables.methods.cross_entropy import CrossEntropy
+from trainables.plain import Value
+from trainables.problems import FieldError
+
+# Far above the trials of any search, so these seeds are fresh. The splits depend only on the
+# study's seed.
+FRESH = 1_000_000
+SEEDS = 3
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The requested trials: the best `top`, the front (`pareto`: the default) or those named."""
+
+    top: int | None = None
+    pareto: bool = False
+    trials: tuple[str, ...] = ()
+    seeds: int | None = None
+
+    @property
+    def anything(self) -> bool:
+        return self.top is not None or self.pareto or bool(self.trials)
+
+
+def confirming_spec(found: Results, asked: Asked) -> StudySpec:
+    """The spec that retrains the requested candidates and earlier ones. Raises SpecError,
+    FieldError.
+
+    It is the search's spec with every searched value fixed; its trials are seeds.
+    """
+    search = found.study
+    name = search.spec.name
+    if search.spec.confirms is not None:
+        raise SpecError(
+            name, "", f"is itself a confirmation of '{search.spec.confirms}'", "Confirm that one."
+        )
+    before = _confirmation_before(found)
+    known = []
+    seeds = asked.seeds or SEEDS
+    if before is not None:
+        known = [variant.to_mapping() for variant in before.variants]
+        seeds = max(asked.seeds or 0, before.trials)
+    candidates = _chosen(found.ranking, asked) if asked.anything or before is None else []
+    plain = {
+        **search.spec.to_mapping(),
+        "name": name + SUFFIX,
+        "confirms": name,
+        "serve": search.serves,
+        "methods": _with_wanted(known, candidates, search),
+        "search_space": {},
+        "search_optimizer": False,
+        "first_seed": search.spec.first_seed + FRESH,
+        "trials": seeds,
+        "early_stopping": None,
+        "budget": None,  # what was selected is retrained to its end
+        "keep_models": "all",  # all are measured on test, and the front is not known before
+    }
+    return spec_from_mapping(plain, name + SUFFIX, search.directory)
+
+
+def _with_wanted(
+    known: list[dict[str, Any]], candidates: list[TrialRecord], search: Study
+) -> list[dict[str, Any]]:
+    """Known entries, then the requested ones, then defaults; what agrees in all values once."""
+    defaults = {entry["label"]: entry for entry in _defaults(search)}
+    entries = list(known)
+    labels = {entry["label"] for entry in known}
+    for record in candidates:
+        label = candidate_label(record)
+        default = defaults[default_label(record.label)]
+        if not labels & {label, default_label(label)}:
+            entry = {**_candidate(search.spec, record), "label": default["label"]}
+            both = entry == default and default["label"] not in labels
+            entries.append({**entry, "label": default_label(label) if both else label})
+    labels = {entry["label"] for entry in entries}
+    covered = labels | {
+        re.sub(rf"_\d{{4,}}(?={DEFAULT}$)", "", label) for label in labels - defaults.keys()
+    }
+    for label, entry in defaults.items():
+        alike = ({**entry, "label": known["label"]} == known for known in entries)
+        if label not in covered and not any(alike):
+            entries.append(entry)
+    return entries
+
+
+def _confirmation_before(found: Results) -> StudySpec | None:
+    search = found.study
+    if found.missing:
+        mend = f"{RESTORE}; or run the study under a new name, and confirm that."
+        raise SpecError(search.name, "", found.missing, mend)
+    if found.confirmation is not None:
+        return found.confirmation.study.spec
+    directory = confirming_directory(search.directory)
+    if (directory / "study.yaml").is_file():
+        raise SpecError(
+            str(directory),
+            "confirms",
+            f"this study does not confirm '{search.spec.name}'",
+            "Rename it.",
+        )
+    return None
+
+
+# ---- which trials --------------------------------------------------------------------------------
+
+
+def _chosen(ranking: Ranking, asked: Asked) -> list[TrialRecord]:
+    name = ranking.study.name
+    if not ranking.records.complete:
+        raise SpecError(
+            name,
+            "",
+            "no trial is complete yet, so there is nothing to confirm",
+            "Run `calstudy run` first.",
+        )
+    if asked.trials:
+        named = [ranking.records.named(one, "--trial") for one in asked.trials]
+        for record in named:
+            if reason := ranking.set_aside.get(record.name):
+                raise FieldError(
+                    "--trial", f"{record.name} is set aside: {reason}", "Choose another trial."
+                )
+        return list({record.name: record for record in named}.values())
+    if ranking.knee is None:
+        raise SpecError(
+            name,
+            "",
+            "there is nothing to confirm",
+            f"{set_aside_line(ranking.set_aside)} `calstudy trials` lists them.",
+        )
+    if asked.top is not None:
+        return best(ranking, asked.top)
+    return _distinct([*_first(ranking), *ranking.front])
+
+
+def _distinct(records: Iterable[TrialRecord]) -> list[TrialRecord]:
+    """The first of each group with equal values: with fresh seeds they would be identical."""
+    found: dict[tuple[Any, ...], TrialRecord] = {}
+    for record in records:
+        found.setdefault(_setting(record), record)
+    return list(found.values())
+
+
+def _setting(record: TrialRecord) -> tuple[Any, ...]:
+    return record.label, *sorted(record.params.items())
+
+
+def _first(ranking: Ranking) -> list[TrialRecord]:
+    """The trial that the answer takes before a confirmation, and the knee."""
+    decision = decide(ranking.study, ranking.eligible)
+    found = [decision.taken if decision is not None else None, ranking.knee]
+    return list({record.name: record for record in found if record is not None}.values())
+
+
+def best(ranking: Ranking, count: int) -> list[TrialRecord]:
+    """The best trials of distinct values, `count` or as many as there are.
+
+    The answer before a confirmation, the knee and the front; then the front of the rest, and so on.
+    A front that does not fit is spread: the answer, the knee, the ends, then by the share of
+    resamples in which a trial is on the front. Of two or more, the trial with the largest share is
+    never left out. Selected on validation, like everything.
+    """
+    left = list(ranking.eligible)
+    taken: list[TrialRecord] = []
+    first = _first(ranking)
+    while left and len(taken) < count:
+        layer = _distinct([*first, *front(left, ranking.study.objectives)])
+        settings = {_setting(record) for record in layer}
+        known = {_setting(record) for record in taken}
+        left = [record for record in left if _setting(record) not in settings]
+        fresh = [record for record in layer if _setting(record) not in known]
+        room = count - len(taken)
+        taken += fresh if len(fresh) <= room else _spread(ranking, fresh, first, room)
+        knee = ranking.knee_among(left)
+        first = [knee] if knee is not None else []
+    return taken
+
+
+def _spread(
+    ranking: Ranking, layer: Sequence[TrialRecord], first: Sequence[TrialRecord], room: int
+) -> list[TrialRecord]:
+    """`room` of a front's trials, `first` of all these."""
+    from study.uncertainty.bootstrap import analyse
+
+    objectives = ranking.study.objectives
+    wanted = [one.metric for one in objectives]
+    shares = analyse(ranking.study, ranking.eligible, wanted=wanted, off_front=()).shares
+
+    def by_rank(record: TrialRecord) -> tuple[Any, ...]:
+        return -shares.get(record.name, 0.0), *rank(record, objectives)
+
+    by_share = sorted(layer, key=by_rank)
+    ends = [min(layer, key=lambda each: one.sign * each.metrics[one.metric]) for one in objectives]
+    known = [record for record in first if record in layer]
+    ordered = list({record.name: record for record in (*known, *ends, *by_share)}.values())
+    if room > 1 and by_share[0] not in ordered[:room]:
+        ordered.insert(room - 1, by_share[0])
+    return ordered[:room]
+
+
+# ---- as entries under `methods:` -----------------------------------------------------------------
+
+
+def _candidate(spec: StudySpec, record: TrialRecord) -> dict[str, Any]:
+    variant = spec.variant(record.label)
+    # A path that is searched only now had the study's value then.
+    own = _own_values(spec, record.label, variant.space.distributions)
+    return _entry(variant, candidate_label(record), {**own, **variant.space.pins, **record.params})
+
+
+def _defaults(search: Study) -> list[dict[str, Any]]:
+    """Each searched method's default over the study's values; and cross-entropy's."""
+    plain = search.spec.to_mapping()
+    if not any(isinstance(variant.method, CrossEntropy) for variant in search.spec.variants):
+        plain["methods"] = [*map(Variant.to_mapping, search.spec.variants), BASELINE]
+    parsed = parse_mapping(plain, search.spec.name, search.directory)
+    spec = parsed.spec(search.recorded_spaces)
+    entries = []
+    for variant in spec.variants:
+        own = _own_values(spec, variant.label, variant.space.distributions)
+        # Even where the study's own range excludes it.
+        first = variant.space.recommended[0] if variant.space.recommended else {}
+        default = {path: first[path] for path in first if path in variant.space.distributions}
+        values = {**own, **default, **variant.space.pins}
+        entries.append(_entry(variant, default_label(variant.label), values))
+    return entries
+
+
+def _own_values(spec: StudySpec, label: str, paths: Iterable[str]) -> dict[str, Value]:
+    trial = spec.trial(label)
+    return {path: value_at(trial, path) for path in paths}
+
+
+def _entry(variant: Variant, label: str, values: dict[str, Value]) -> dict[str, Any]:
+    return {**variant.to_mapping(), "label": label, "values": dict(sorted(values.items()))}

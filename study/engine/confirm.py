@@ -1,0 +1,282 @@
+"""Confirm: retrain a search's candidates from fresh seeds, then open test once per model.
+
+The only file that opens the sealed test split. Nothing is ever selected on it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from study.answer.confirmation import results_of, search_of
+from study.engine.candidates import Asked, confirming_spec
+from study.engine.display import Display
+from study.engine.opening import located, prepare_data
+from study.engine.run import RunResult, run_study
+from study.machines.stopping import Stopping
+from study.schema.errors import LedgerError, SpecError
+from study.schema.objective import plain_name
+from study.schema.spec import StudySpec
+from study.schema.uris import TrackingError
+from study.store.confirmed import record_openings
+from study.store.database_lock import DatabaseLock
+from study.store.driver_ledger import open_ledger
+from study.store.driver_lock import driver_is_alive, driver_lock
+from study.store.extensions import refuse_changed_code
+from study.store.files import checked_file, stored_classifier
+from study.store.ledger import Ledger
+from study.store.openings import (
+    OPENINGS,
+    TEST_FILE,
+    TESTED,
+    Opening,
+    Shifted,
+    Tested,
+    came_to_nothing,
+    openings_in,
+    tested_in,
+)
+from study.store.study import Study
+from study.store.trials import TrialRecord
+from study.tracking.projection import sync
+from trainables.loading.cache import Prepared, prepare
+from trainables.loading.sealed_split import open_test
+from trainables.loading.shift import Shift, unseen_shift
+from trainables.metrics import ESSENTIAL, out_of_distribution
+from trainables.outputs.classifier import Classifier, batches
+from trainables.outputs.predictions import Predictions
+from trainables.problems import UserError
+
+
+class ConfirmError(UserError):
+    """A model that cannot be measured; the message gives the reason and the fix."""
+
+
+def confirm(
+    search: Study,
+    asked: Asked,
+    tracking: str | None,
+    address: str | None,
+    display: Display,
+    stopping: Stopping,
+    cpus: int | None = None,
+) -> tuple[RunResult, str | None]:
+    """Retrain the requested candidates, then open the test split for each model not yet measured.
+
+    Resumable: where a stop is requested, what was begun is finished, and the rest is left to the
+    next run. Returns the outcome of training, and why MLflow lacks the test results, if it does.
+    Raises UserError before anything has started.
+    """
+    if driver_is_alive(search.directory, search.ledger):
+        raise LedgerError(
+            f"{search.directory}: another calstudy process is running this study",
+            "Wait until it is done, then confirm.",
+        )
+    found = results_of(search)
+    if found.lacking:
+        left = f"{found.lacking:,} trials not done yet"
+        display.say(f"{search.name} is not finished, {left}: its front may still change.")
+    spec = confirming_spec(found, asked)
+    refuse_changed_code(spec.extensions, found.records, search.name)
+    prepared = prepare_data(spec, spec.name, display.steps())
+    if prepared.digest != search.recorded.data_digest:
+        raise SpecError(
+            spec.name,
+            "data",
+            f"the source has changed since '{search.spec.name}' was trained",
+            "Restore it.",
+        )
+    read_shifts(spec, prepared)  # a set is refused before anything is trained
+    uri = tracking or search.recorded.tracking
+    root = search.directory.parent
+    before = None if found.confirmation is None else found.confirmation.study
+    outcome = run_study(spec, spec.name, root, uri, address, display, stopping, cpus, before)
+    if stopping.requested():
+        return outcome, None
+    with stopping.deferred():
+        opened = measure(outcome.study, stopping)
+    if opened:
+        how = ", once each"
+        if vain := came_to_nothing(outcome.study):
+            how = f"; {vain} openings have no result, `calstudy audit` lists them"
+        display.say(f"{spec.name}: the test split was opened for {opened} models{how}")
+    if stopping.requested():
+        return outcome, None
+    try:
+        sync(outcome.study, outcome.study.tracking(None))
+    except TrackingError as error:
+        return outcome, error.found
+    return outcome, None
+
+
+# ---- the sealed split ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TestAccessLog:
+    """The ledger's openings and their results, for one run of `confirm` under the driver's lock."""
+
+    ledger: Ledger
+    labels: tuple[str, ...]
+    run: int
+    search: Path  # the directory of the study that is confirmed
+
+    @classmethod
+    def of(cls, study: Study, search: Path, lock: DatabaseLock | None = None) -> TestAccessLog:
+        log = cls(open_ledger(study, lock)[0], study.labels, 0, search)
+        return replace(log, run=1 + max((opening.run for opening in log._openings()), default=0))
+
+    def _openings(self) -> list[Opening]:
+        found: list[Opening | None] = []
+        for label in self.labels:
+            found += openings_in(self.ledger.notes(label))
+        return [opening for opening in found if opening is not None]
+
+    def newest(self) -> int:
+        """The number of the last opening; 0 if there is none."""
+        return max((opening.number for opening in self._openings()), default=0)
+
+    def has(self, number: int) -> bool:
+        return any(opening.number == number for opening in self._openings())
+
+    def open(self, record: TrialRecord) -> int:
+        """Record a new opening for a trial; returns its number.
+
+        First in the search's study.yaml: a copy of it without the confirmation says that test was
+        opened.
+        """
+        number = 1 + self.newest()
+        record_openings(self.search, number)
+        opening = Opening(number, record.number, record.attempt, self.run, time.time())
+        written = self.ledger.notes(record.label).get(OPENINGS, [])
+        self.ledger.note(record.label, OPENINGS, [*written, asdict(opening)])
+        return number
+
+    def tested(self, record: TrialRecord) -> Tested | None:
+        return tested_in(self.ledger.notes(record.label)).get(record.number)
+
+    def record(self, record: TrialRecord, tested: Tested) -> None:
+        self.ledger.note(record.label, f"{TESTED}{record.number}", tested.to_plain())
+
+
+def read_shifts(spec: StudySpec, prepared: Prepared) -> dict[str, tuple[str, Shift]]:
+    """The digest and samples of each shift set. SpecError if one has too much of the data."""
+    found = {}
+    used = spec.data.source_rows() if spec.shift else {}
+    for name, shift_set in spec.shift.items():
+        with located(spec.name, f"shift.{name}"):
+            found[name] = shift_set.digest(), unseen_shift(shift_set, used, prepared)
+    return found
+
+
+def measure(study: Study, stopping: Stopping | None = None) -> int:
+    """Measure each complete trial on test, then on the shift sets; returns the number of openings.
+
+    What was measured is not measured again. A kill between an opening and its result leaves an
+    opening without a result; the next run opens again. So does a stop after which one model takes
+    longer than `stopping.FINISHING`.
+    """
+    spec = study.spec
+    stopping = stopping or Stopping()
+    prepared = prepare(spec.data, spec.seed, digest=study.recorded.data_digest)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    opened = 0
+    with driver_lock(study.directory, spec.ledger) as lock, _locked_search(study) as search:
+        # Before any opening: no result on test can decide what is measured.
+        shifts = read_shifts(spec, prepared)
+        log = TestAccessLog.of(study, search, lock)
+        log.ledger.waiting.stopped = lambda: stopping.caught
+        evaluator = ModelEvaluator(study, prepared, device, log)
+        finished = log.ledger.trials().complete
+        for record in finished:
+            with stopping.finishing():
+                if log.tested(record) is None and not stopping.requested():
+                    log.record(record, evaluator.on_test(record))
+                    opened += 1
+        for name, (digest, shift) in shifts.items():
+            for record in finished:
+                tested = log.tested(record)
+                if tested is not None and not (
+                    stopping.requested() or _is_asked(name, tested, digest, shift)
+                ):
+                    log.record(record, evaluator.on_shift(record, tested, name, shift, digest))
+    return opened
+
+
+@contextmanager
+def _locked_search(study: Study) -> Iterator[Path]:
+    """The search's directory. Its study.yaml is ours to write; its ledger, maybe ours too, is not
+    written."""
+    search = search_of(study)
+    with driver_lock(search.directory, search.ledger, writes=False):
+        yield search.directory
+
+
+def _is_asked(name: str, tested: Tested, digest: str, shift: Shift) -> bool:
+    """Whether it was measured on these samples; ConfirmError if on others of the same name."""
+    if name not in tested.shifts:
+        return False
+    measured = tested.shifts[name]
+    if measured.data != digest:
+        raise ConfirmError(
+            f"shift.{name}: the source has changed since it was measured",
+            "Restore it, or rename the set.",
+        )
+    return shift.ood == ("accuracy" not in measured.metrics)
+
+
+@dataclass(frozen=True)
+class ModelEvaluator:
+    """Measures models from their files, on the driver's GPU if it has one."""
+
+    study: Study
+    prepared: Prepared
+    device: torch.device
+    log: TestAccessLog
+
+    def on_test(self, record: TrialRecord) -> Tested:
+        """A trial's results on test, with the temperature fitted on all of validation."""
+        model, temperature = self._model(record)
+        opening = self.log.open(record)
+        split = open_test(self.prepared, opening, self.log)
+        answers = Predictions(self._logits(model, split.images), split.labels.clone())
+        digest = answers.save(self.study.files(record) / TEST_FILE)
+        wanted = [one.metric for one in self.study.spec.objectives]
+        metrics = answers.evaluate_at(temperature, also=wanted)
+        return Tested(opening, metrics, temperature, {TEST_FILE: digest}, time.time())
+
+    def on_shift(
+        self, record: TrialRecord, tested: Tested, name: str, shift: Shift, digest: str
+    ) -> Tested:
+        """The trial's results plus those on a shift set, at the same temperature."""
+        model, temperature = self._model(record)
+        logits = self._logits(model, shift.images)[shift.kept]
+        answers = Predictions(logits, shift.labels[shift.kept])
+        file = f"shift_{name}.npz"
+        written = answers.save(self.study.files(record) / file)
+        if shift.ood:
+            own = Predictions.load(checked_file(self.study, record, TEST_FILE, tested.digests))
+            metrics = out_of_distribution.evaluate_at(own.logits, answers.logits, temperature)
+        else:
+            found = answers.evaluate_at(temperature)
+            metrics = {key: value for key, value in found.items() if plain_name(key) in ESSENTIAL}
+        shifted = Shifted(metrics, digest, len(answers.labels), shift.dropped)
+        shifts = {**tested.shifts, name: shifted}
+        return replace(tested, shifts=shifts, digests={**tested.digests, file: written})
+
+    def _model(self, record: TrialRecord) -> tuple[Classifier, float]:
+        """A trial's model, on the device, and its temperature."""
+        model, temperature = stored_classifier(self.study, record, self.prepared)
+        return model.to(self.device), temperature
+
+    def _logits(self, model: Classifier, images: Tensor) -> Tensor:
+        """The model's logits, [N, K] float32, on the CPU."""
+        with torch.inference_mode():
+            found = [model.logits(batch.to(self.device)).float().cpu() for batch in batches(images)]
+            return torch.cat(found)

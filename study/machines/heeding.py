@@ -1,0 +1,61 @@
+"""Signals that come before a command can stop in order, while Python imports, or after its last
+word.
+
+Of the standard library alone: an entry point calls `heed` before it imports anything else.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+from collections.abc import Sequence
+from contextlib import suppress
+
+from study.machines.leaving import SIGNALS
+
+TRAINING = ("run", "confirm")  # the commands that another try resumes
+INTERRUPTED = 75
+_decided = False  # whether the command's exit code is
+
+
+def heed(arguments: Sequence[str]) -> None:
+    """Have a command that trains end with INTERRUPTED by a signal, until `Ending` listens itself.
+
+    What is ignored (nohup) stays ignored. Until Python runs this, a signal has its usual effect.
+    """
+    command = next((word for word in arguments if not word.startswith("-")), None)
+    if command not in TRAINING:
+        return
+    silent = "--json" in arguments
+
+    def heard(number: int, frame: object) -> None:
+        if _decided:
+            return
+        with suppress(OSError):
+            os.write(2 if silent else 1, f"{last_word(signal.Signals(number).name)}\n".encode())
+        os._exit(INTERRUPTED)
+
+    for number in SIGNALS:
+        if signal.getsignal(number) not in (signal.SIG_IGN, None):
+            signal.signal(number, heard)
+
+
+def last_word(by: str) -> str:
+    return f"stopped by {by}; run the same command again to resume."
+
+
+def code_is_decided() -> None:
+    """From now on `heed` ignores signals: the command ends anyway, with the exit code that it
+    has."""
+    global _decided
+    if not _decided:
+        atexit.register(_ignore_signals)
+    _decided = True
+
+
+def _ignore_signals() -> None:
+    """What Python handles gets its usual effect again while Python ends, which may take it
+    seconds."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)

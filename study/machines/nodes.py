@@ -1,0 +1,319 @@
+"""Collect facts from the nodes of a cluster, in parallel and with a timeout.
+
+`check_nodes` is the quick check before a run on a cluster; `ask_nodes` collects everything for
+`doctor`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from study.machines import node_facts
+from study.machines.node_facts import Facts, Question
+from study.machines.ray_session import ClusterError, Node, ray_nodes
+from study.schema import versions
+from study.schema.resources import slots
+from study.schema.spec import StudySpec
+from trainables import machine
+from trainables.files import home
+from trainables.plain import Plain
+from trainables.problems import UserError
+
+# Seconds to wait for a quick answer; Ray declares a lost node dead within half of it.
+PATIENCE = 60.0
+# By value, so that nodes with different code, or without calstudy, can answer too.
+SENT = (node_facts, versions, home, machine)
+DATA_PATIENCE = 3600.0  # seconds; a node may have to decode the data first
+Trial: TypeAlias = dict[str, Plain]  # TrialConfig's plain values
+
+
+@dataclass(frozen=True)
+class NodeFacts:
+    """Facts one machine reports. Defaults stand for what was not asked or answered."""
+
+    name: str  # its address; without Ray its host name
+    problem: str | None = None  # why it did not answer
+    hostname: str = ""
+    python: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+    code: str = ""  # sha256 of our packages, as imported there
+    code_at: str = ""
+    extensions: str | None = None  # sha256 of the study's extensions; None if missing
+    storage: str | None = None  # why it does not see the driver's file; None if it does
+    written: bool = True  # the driver sees what this machine wrote
+    lock: str | None = "held"  # the driver's lock there: held, ignored, or why it cannot be tested
+    data: str | None = None  # digest
+    data_problem: str | None = None
+    damaged: list[str] = field(default_factory=list)  # damaged cache files
+    gpus: int | str = 0  # that torch sees, or why it fails
+    mps: bool = False  # whether NVIDIA's MPS serves it
+    lent: float | None = None  # GPUs that Ray offers there
+    # {storage, cache, temp: (path, bytes free)}.
+    disks: dict[str, tuple[str, int]] = field(default_factory=dict)
+    memory: int | None = None  # bytes free
+    clock: float = 0.0  # seconds ahead of the driver's, lower bound
+    authentication: bool = False  # Ray's, by token
+    open_token: str | None = None  # the token file, if other users can read it
+    loopback: bool = True  # only reachable from its own machine
+
+
+# ---- what a run asks -----------------------------------------------------------------------------
+
+
+def check_nodes(spec: StudySpec, root: Path, data_digest: str, say: Callable[[str], None]) -> None:
+    """Ensure that every node that can run a trial has our code, sees the storage `root`, and has
+    prepared the data.
+
+    say: is told what is being done. Ray must be joined. Raises ClusterError naming the first node
+    with a problem and the fix.
+    """
+    needs = [spec.resources_of(variant.label) for variant in spec.variants]
+    nodes = [node for node in alive_nodes() if any(slots([node], each) for each in needs)]
+    say(f"checking {len(nodes)} nodes")
+    with Probe(root) as probe:
+        code: Question = (node_facts.code, (spec.extensions,))
+        answers = _ask(nodes, lambda node: [code, probe.question(node)], PATIENCE)
+        found = {node: probe.seen(node, answer) for node, answer in answers.items()}
+    own = NodeFacts(name="here", **node_facts.code(spec.extensions))
+    _raise_first(
+        nodes,
+        found,
+        lambda node: storage_problem(node, root) or code_problem(node, own, spec.extensions),
+    )
+    say(f"preparing data on {len(nodes)} nodes")
+    trial = spec.trial_mapping(spec.variants[0].label)
+    prepared: Question = (node_facts.prepared, (trial, data_digest, False))
+    found = _ask(nodes, lambda node: [prepared], DATA_PATIENCE)
+    _raise_first(nodes, found, lambda node: _said(node.data_problem))
+
+
+def _raise_first(
+    nodes: Sequence[Node],
+    found: Mapping[str, Facts],
+    problem_of: Callable[[NodeFacts], UserError | None],
+) -> None:
+    problems = []
+    for node in nodes:
+        answer = found.get(node["NodeID"])
+        if answer is None:
+            continue
+        machine = NodeFacts(name=node["NodeManagerAddress"], **answer)
+        if problem := _said(machine.problem) or problem_of(machine):
+            problems.append(ClusterError(f"node {machine.name}: {problem.found}", problem.mend))
+    if len(problems) > 1:
+        more = f"{len(problems) - 1} more nodes fail; `calstudy doctor` lists all."
+        raise ClusterError(problems[0].problem, more)
+    if problems:
+        raise problems[0]
+
+
+def _said(problem: str | None) -> UserError | None:
+    """What a node says of itself, with the mend."""
+    return UserError(problem) if problem else None
+
+
+def storage_problem(node: NodeFacts, root: Path) -> UserError | None:
+    """Why the driver would not find the files of a trial on the node; None if it would."""
+    if node.storage is not None:
+        found = f"does not see the storage {root} ({node.storage})"
+        return UserError(found, "Mount it there at the same path, or give --storage.")
+    if not node.written:
+        found = f"files it writes to the storage {root} are not visible here"
+        return UserError(found, "Mount the same folder on all nodes.")
+    return None
+
+
+def code_problem(node: NodeFacts, own: NodeFacts, extensions: str | None) -> UserError | None:
+    """Why a trial on the node would run other code; None if it would not."""
+    if node.code != own.code:
+        found = f"has different code in {node.code_at} than this machine in {own.code_at}"
+        mend = "Install the same version there, or upload the code with `calstudy submit`."
+        return UserError(found, mend)
+    if node.extensions != own.extensions:
+        there = "different files in" if node.extensions else "no"
+        mend = "Copy the folder there, or upload it with `calstudy submit`."
+        return UserError(f"has {there} extensions {extensions}", mend)
+    return None
+
+
+# ---- what doctor asks ----------------------------------------------------------------------------
+
+
+def ask_nodes(root: Path, trial: Trial | None, data_digest: str | None) -> list[NodeFacts]:
+    """All facts of every node of the joined Ray. trial: to check its data; None: do not."""
+    nodes = alive_nodes()
+    common = _common(root, trial)
+    with Probe(root) as probe:
+        answers = _ask(nodes, lambda node: [*common, probe.question(node)], PATIENCE)
+        found = {node: probe.seen(node, answer) for node, answer in answers.items()}
+    there = [node for node in nodes if node["NodeID"] in found]
+    sound = [node for node in there if "problem" not in found[node["NodeID"]]]
+    clocks = _clocks(sound)
+    prepared: dict[str, Facts] = {}
+    if trial is not None:
+        thorough: Question = (node_facts.prepared, (trial, data_digest, True))
+        prepared = _ask(sound, lambda node: [thorough], DATA_PATIENCE)
+    facts = []
+    for node in there:
+        name = node["NodeID"]
+        answer = found[name] | clocks.get(name, {}) | prepared.get(name, {})
+        facts.append(_facts_of(node, answer))
+    return facts
+
+
+def _facts_of(node: Node, answer: Facts) -> NodeFacts:
+    address = node["NodeManagerAddress"]
+    lent = node["Resources"].get("GPU", 0.0)
+    return NodeFacts(name=address, lent=lent, loopback=address.startswith("127."), **answer)
+
+
+def ask_here(root: Path, trial: Trial | None) -> NodeFacts:
+    """`ask_nodes` for this machine, without Ray."""
+    with Probe(root) as probe:
+        questions = [*_common(root, trial), probe.question("here")]
+        if trial is not None:
+            questions.append((node_facts.prepared, (trial, None, True)))
+        answer = probe.seen("here", node_facts.answers(questions))
+    return NodeFacts(name=answer["hostname"], **answer)
+
+
+def extensions_of(trial: Trial | None) -> str | None:
+    """Its extensions folder."""
+    found = (trial or {}).get("extensions")
+    return found if isinstance(found, str) else None
+
+
+def _common(root: Path, trial: Trial | None) -> list[Question]:
+    return [
+        (node_facts.identity, ()),
+        (node_facts.code, (extensions_of(trial),)),
+        (node_facts.gpus, ()),
+        (node_facts.room, (str(root),)),
+        (node_facts.token, ()),
+    ]
+
+
+def _clocks(nodes: Sequence[Node]) -> dict[str, Facts]:
+    """{node id: {"clock": seconds ahead of ours}}, at least: the round trip is subtracted."""
+    found = {}
+    for node in nodes:
+        asked = time.time()
+        answers = _ask([node], lambda node: [(node_facts.clock, ())], PATIENCE)
+        answer = answers.get(node["NodeID"], {})
+        if "clock" in answer:
+            theirs = answer["clock"]
+            answer = {"clock": max(0.0, theirs - time.time()) + min(0.0, theirs - asked)}
+        found[node["NodeID"]] = answer
+    return found
+
+
+# ---- asking --------------------------------------------------------------------------------------
+
+
+def alive_nodes() -> list[Node]:
+    """Ray's nodes not known to be dead, by address."""
+    alive = [node for node in ray_nodes() if node["Alive"]]
+    return sorted(alive, key=lambda node: node["NodeManagerAddress"])
+
+
+def _ask(
+    nodes: Sequence[Node], questions: Callable[[str], list[Question]], patience: float
+) -> dict[str, Facts]:
+    """By node id its answers, or the problem why there are none; without nodes that Ray declares
+    dead meanwhile.
+
+    Waits at most `patience` seconds. If a process dies while answering, its node is asked again:
+    Ray may not know yet that the node is lost.
+    """
+    import ray
+    from ray import cloudpickle
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    for module in SENT:
+        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+    task = ray.remote(num_cpus=0, max_retries=0)(node_facts.answers)
+
+    def ask(name: str) -> Any:
+        there = NodeAffinitySchedulingStrategy(name, soft=False)
+        return task.options(scheduling_strategy=there).remote(questions(name))
+
+    pending = {ask(node["NodeID"]): node["NodeID"] for node in nodes}
+    found: dict[str, Facts] = {}
+    why = dict.fromkeys(pending.values(), f"no answer within {patience:g} s")
+    deadline = time.monotonic() + patience
+    while pending and time.monotonic() < deadline:
+        ready, _ = ray.wait(list(pending), timeout=1.0)
+        died = []
+        for name, reference in [(pending.pop(reference), reference) for reference in ready]:
+            try:
+                found[name] = ray.get(reference)
+            except (ray.exceptions.RayTaskError, ray.exceptions.RuntimeEnvSetupError) as error:
+                fix = "Check what is installed there."
+                found[name] = {"problem": f"does not answer ({_last_line(error)}). {fix}"}
+            except ray.exceptions.RayError as error:
+                died.append(name)
+                why[name] = f"does not answer ({type(error).__name__}: {_last_line(error)})"
+        if died:
+            time.sleep(1.0)
+        if died or not ready:
+            alive = {node["NodeID"] for node in alive_nodes()}
+            pending = {reference: name for reference, name in pending.items() if name in alive}
+            pending |= {ask(name): name for name in died if name in alive}
+    for reference, name in pending.items():
+        ray.cancel(reference, force=True)
+        fix = "It may be overloaded or disconnected: check it, or remove it from the cluster."
+        found[name] = {"problem": f"{why[name]}. {fix}"}
+    return found
+
+
+def _last_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[-1][:300]
+
+
+class Probe:
+    """A temporary folder in the storage with a token that nodes must read and a lock they must not
+    get."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._folder = root / f".calstudy-doctor-{secrets.token_hex(6)}"
+        self._token = secrets.token_hex(16)
+
+    def __enter__(self) -> Probe:
+        self._made = [path for path in (self._root, *self._root.parents) if not path.exists()]
+        self._folder.mkdir(parents=True)
+        (self._folder / "token").write_text(self._token)
+        self._lock = (self._folder / "lock").open("w")
+        with suppress(OSError):  # if locking fails here, the nodes report the lock as ignored
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return self
+
+    def __exit__(self, *fault: object) -> None:
+        self._lock.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        for path in self._made:  # do not leave behind a storage that did not exist
+            with suppress(OSError):  # unless it is in use by now
+                path.rmdir()
+
+    def question(self, name: str) -> Question:
+        """Asks whether a machine sees the folder; it writes a file `name` there."""
+        return node_facts.storage, (str(self._folder), self._token, name)
+
+    def seen(self, name: str, answer: Facts) -> Facts:
+        """The answer, plus whether the machine's file is visible here."""
+        if "problem" in answer:
+            return answer
+        try:
+            # Opened by name: a network file system may list old contents for a while.
+            written = (self._folder / name).read_text() == self._token
+        except OSError:
+            written = False
+        return {**answer, "written": written}

@@ -1,0 +1,350 @@
+"""Join Ray: a local one, or the cluster at an address."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import re
+import secrets
+import socket
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import TypedDict
+
+from study.machines.cpus import Cpus, own_cpus
+from study.machines.ray_compat import (
+    ask_head,
+    leave_ray,
+    without_its_sigterm,
+    without_services,
+    workers_import_from,
+)
+from study.machines.stopping import temporary_folder
+from study.schema.errors import TryAgain
+from study.schema.own_code import SAFE, folders_to_add
+from study.schema.resources import Resources, slots
+from trainables.files.home import ensure_home, token_file
+from trainables.problems import UserError
+
+# Ray and Tune read these when they are imported.
+_ENVIRONMENT = {
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",  # relative paths mean the same in a worker
+    "RAY_AIR_NEW_OUTPUT": "0",  # our own live view
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # One process a CPU, which Tune's actors, with an environment, never take.
+    "RAY_prestart_worker_first_driver": "0",
+    # Then its C++ code ends the process; `watching` is sooner.
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "150",
+    # A Ray on this machine alone need not give up its only node.
+    "RAY_health_check_failure_threshold": "20",
+    # Else the titles of Ray's processes overwrite their environment, and with it our mark.
+    "SPT_NOENV": "1",
+    # No CSV, JSON and TensorBoard files: the ledger has everything.
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # we handle SIGINT and SIGTERM
+    # Tracebacks; what a trial raises is in its log, what it died of in the ledger.
+    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
+    "TUNE_GLOBAL_CHECKPOINT_S": "86400",  # no snapshots: a run resumes from the ledger
+    "TUNE_WARN_THRESHOLD_S": "10",
+}
+
+
+LOOK_SECONDS = 5.0
+START_TRIES = 6  # of 30 s each
+# Characters of the folder for temporary files: a socket's path, 79 longer, has at most 107.
+LONGEST_TEMP = 28
+
+
+class Offer(TypedDict):
+    """What a node offers to trials, in Ray's names."""
+
+    Alive: bool
+    Resources: Mapping[str, float]
+
+
+class Node(Offer):
+    """One of `ray.nodes()`."""
+
+    NodeID: str
+    NodeManagerAddress: str
+
+
+class ClusterError(UserError):
+    """No usable cluster; the message gives the reason and the fix."""
+
+
+class ClusterUnready(ClusterError, TryAgain):
+    """A cluster that another try may find: its head is away, or Ray did not start in time."""
+
+
+def set_environment() -> None:
+    """Set Ray's environment; variables the user has set are kept."""
+    ensure_home()
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    if os.path.exists(token := token_file()):
+        _name_token(token)
+
+
+def _name_token(token: Path) -> None:
+    """Tell Ray where its token is, unless it looks there: in $HOME."""
+    at_home = Path(os.environ.get("HOME", ""), ".ray", "auth_token")
+    if token != at_home and not os.environ.get("RAY_AUTH_TOKEN"):
+        os.environ["RAY_AUTH_TOKEN_PATH"] = str(token)
+
+
+@contextmanager
+def joined(
+    address: str | None,
+    needs: Mapping[str, Resources],
+    say: Callable[[str], None] = lambda step: None,
+    asked_cpus: int | None = None,
+) -> Iterator[Callable[[], int]]:
+    """Join Ray, and yield a function that returns how many trials fit now; on exit leave Ray, or
+    stop a local one.
+
+    needs: resources of a trial per method. say: is told what is being done. asked_cpus: of a local
+    one; default: those that are ours. Raises ClusterError if a method's trials fit on no node.
+    """
+    cpus = own_cpus(asked_cpus) if address is None else None
+    if cpus is None:
+        say(f"joining Ray at {address}")
+    else:
+        say(f"starting Ray with {cpus}" if cpus.why else "starting Ray")
+    set_environment()
+    warnings.filterwarnings("ignore", category=FutureWarning, module="ray")
+    with nullcontext() if address is not None else _private_folder() as folder:
+        # Warnings of Ray's processes are discarded; errors are raised.
+        with _silence(), nullcontext() if address is not None else without_services():
+            _join(address, cpus, folder, say)
+        try:
+            check_fits(ray_nodes(), needs, cpus)
+            yield _Slots(list(needs.values()))
+        finally:
+            leave_ray()
+
+
+@contextmanager
+def _private_folder() -> Iterator[str]:
+    """Where a local Ray keeps its sockets, logs and files, closed to other users; its own choice is
+    open to all.
+
+    Its user's token is made too, if there is none: Ray's would be readable by all. What exists
+    keeps its mode.
+    """
+    if os.environ.get("RAY_AUTH_MODE", "token").lower() == "token":
+        with suppress(OSError):  # Ray says what is wrong, if it needs one
+            _make_token()
+    place = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
+    if len(place) > LONGEST_TEMP:
+        if "RAY_TMPDIR" in os.environ:
+            print(
+                f"RAY_TMPDIR: longer than {LONGEST_TEMP} characters; Ray's files go to /tmp.",
+                file=sys.stderr,
+            )
+        place = "/tmp"
+    os.makedirs(place, exist_ok=True)
+    with temporary_folder("ray-", place) as folder:
+        yield f"{folder}/r"  # Ray opens the folder it is given to all; this one's parent is 0700
+
+
+def _make_token() -> None:
+    token = token_file()
+    if os.environ.keys() & {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} or os.path.exists(token):
+        return
+    _name_token(token)
+    token.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # Whole from the first moment on: another start may read it now, and a kill leave it as it is.
+    # 0600.
+    with tempfile.NamedTemporaryFile("w", dir=token.parent, prefix="auth_token.") as partial:
+        partial.write(secrets.token_hex(32))
+        partial.flush()
+        with suppress(FileExistsError):  # another start's
+            os.link(partial.name, token)
+
+
+def _join(
+    address: str | None, cpus: Cpus | None, folder: str | None, say: Callable[[str], None]
+) -> None:
+    import ray
+
+    for tried in range(1, START_TRIES + 1):
+        try:
+            with _inherited(SAFE), workers_import_from(folders_to_add()), without_its_sigterm():
+                ray.init(
+                    address=address or "local",
+                    num_cpus=cpus.count if cpus is not None else None,
+                    include_dashboard=None if address else False,
+                    log_to_driver=False,
+                    logging_level=logging.ERROR,
+                    configure_logging=True,
+                    _temp_dir=folder,
+                )
+            return
+        except Exception as error:
+            # Ray allows its processes a fixed 30 s to start (ray/_private/node.py:428). Those it
+            # did start end with this process.
+            if "timed out during startup" in str(error):
+                if tried < START_TRIES:
+                    say(
+                        f"starting Ray again: it took longer than 30 s ({tried} of {START_TRIES}"
+                        " tries)"
+                    )
+                    continue
+                problem = f"Ray's processes did not start within 30 seconds, {START_TRIES} times"
+                fix = "This machine is too busy or short of memory or disk; run again later."
+                raise ClusterUnready(problem, fix) from None
+            if not isinstance(
+                error, ConnectionError | RuntimeError | ValueError | ray.exceptions.RayError
+            ):
+                raise
+            kind = ClusterError if isinstance(error, ValueError) else ClusterUnready
+            raise kind(f"no Ray cluster at '{address or 'local'}': {_first_line(error)}") from None
+
+
+@contextmanager
+def _inherited(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set these variables for the processes that are started meanwhile."""
+    known = {name: os.environ.pop(name, None) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in known.items():
+            del os.environ[name]
+            if value is not None:
+                os.environ[name] = value
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Discard standard error, also of C++ code."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
+
+
+def ray_nodes() -> list[Node]:
+    """Ray's nodes, dead ones included."""
+    import ray
+
+    return list(ray.nodes())  # type: ignore[no-untyped-call]
+
+
+def control_store() -> str:
+    """HOST:PORT of the control store of the joined Ray."""
+    import ray
+
+    return str(ray.get_runtime_context().gcs_address)
+
+
+class _Slots:
+    """How many trials fit at once, cached for LOOK_SECONDS."""
+
+    def __init__(self, needs: list[Resources]) -> None:
+        self._needs = needs
+        self._found = 0
+        self._looked = -math.inf
+
+    def __call__(self) -> int:
+        if time.monotonic() - self._looked > LOOK_SECONDS:
+            nodes = ray_nodes()
+            self._found = max(slots(nodes, resources) for resources in self._needs)
+            self._looked = time.monotonic()
+        return self._found
+
+
+def check_address(address: str) -> None:
+    """Raise ClusterError if no Ray head answers at HOST:PORT or it rejects our token, where Ray
+    would wait for minutes.
+
+    ClusterUnready if nothing answers there, which may be starting. `auto` and `local` are not
+    checked.
+    """
+    host, separator, port = address.rpartition(":")
+    if address in ("auto", "local"):
+        return
+    if "://" in address or not separator or not port.isdigit():
+        raise ClusterError(
+            f"--address: '{address}' is not a Ray address", "Write HOST:PORT or auto."
+        )
+    try:
+        socket.create_connection((host, int(port)), timeout=5).close()
+    except (OSError, OverflowError) as error:
+        is_wrong = isinstance(error, OverflowError | socket.gaierror)
+        kind = ClusterError if is_wrong else ClusterUnready
+        raise kind(
+            f"--address: no Ray head at {address} ({error})", "Start one, or fix the address."
+        ) from None
+    set_environment()
+    import ray
+
+    try:
+        with _silence():
+            ask_head(address, 5)
+    except ray.exceptions.AuthenticationError:
+        raise ClusterError(
+            f"--address: the cluster at {address} rejects this token",
+            "Copy its ~/.ray/auth_token here and set RAY_AUTH_MODE=token.",
+        ) from None
+    except Exception as error:  # anything may listen there
+        is_slow = re.search("timed? ?out|deadline", str(error), re.IGNORECASE)
+        kind = ClusterUnready if is_slow else ClusterError
+        found = f"{address} does not answer like a Ray head ({_first_line(error)[:200]})"
+        raise kind(f"--address: {found}", "Fix the address.") from None
+
+
+def check_fits(
+    nodes: Sequence[Offer], needs: Mapping[str, Resources], cpus: Cpus | None = None
+) -> None:
+    """Raise ClusterError if a method's trials fit on no node: they would wait forever.
+
+    cpus: those of this machine, if it is the only node.
+    """
+    for label, resources in needs.items():
+        if slots(nodes, resources) == 0:
+            wanted = " and ".join(f"{need:g} {kind}" for kind, need in resources.to_ray().items())
+            if cpus is not None:
+                gpus = nodes[0]["Resources"].get("GPU", 0.0)
+                given = (
+                    f"{cpus.count} CPU"
+                    + (f" ({cpus.why})" if cpus.why else "")
+                    + f" and {gpus:g} GPU"
+                )
+                fix = "Request less, or run it on a larger machine"
+                fix += (
+                    "."
+                    if cpus.why in (None, "--cpus")
+                    else ", or say with --cpus that you may use more."
+                )
+                raise ClusterError(
+                    f"resources: a trial of {label} needs {wanted}; this machine gives {given}", fix
+                )
+            have = [
+                "/".join(f"{node['Resources'].get(kind, 0):g} {kind}" for kind in ("CPU", "GPU"))
+                for node in nodes
+                if node["Alive"]
+            ]
+            there = ", ".join(sorted(set(have)))
+            raise ClusterError(
+                f"resources: a trial of {label} needs {wanted} on one node; nodes have {there}",
+                "Request less, or start a larger node.",
+            )
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,299 @@
+"""Run a study as a Ray job: code, spec and extensions are uploaded, and the driver runs on the
+head.
+
+Only the cluster's job server must be reachable, for example through `ssh -L 8265:127.0.0.1:8265
+HEAD`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import shlex
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from search_spaces import strict_yaml
+from study.machines import node_facts
+from study.machines.doctor import Report
+from study.machines.nodes import DATA_PATIENCE
+from study.machines.ray_compat import UPLOAD_LOGGERS, job_client
+from study.machines.ray_session import ClusterError, set_environment
+from study.schema.errors import SpecError
+from study.schema.spec import StudySpec, refuse_confirmation
+from study.schema.uris import has_password, password_elsewhere, resolve_uri
+from study.schema.versions import versions
+from study.store.study import spec_and_study, storage_root
+from trainables.plugins import keep_extensions
+
+REQUEST_SECONDS = 30  # timeout of a request to the job server
+POLL_SECONDS = 0.5
+# A stopped driver first finishes writing ledger and tracking; Ray's default is SIGKILL after 3
+# seconds.
+STOP_SECONDS = 60
+SPEC_FOLDER = "spec"
+EXTENSIONS = "extensions"
+
+
+@dataclass(frozen=True)
+class JobRequest:
+    """What to run on the cluster: a spec, and the storage there."""
+
+    spec: StudySpec | None
+    file: Path | None
+    root: Path
+    # The URI of --tracking or the spec: a file or variable that holds it is not there.
+    tracking: str | None
+    trials: int | None = None
+
+    @property
+    def words(self) -> list[str]:
+        """The arguments of both commands. They are public, and hold no password."""
+        named = [f"{SPEC_FOLDER}/{self.file.name}"] if self.file is not None else []
+        tracking = ["--tracking", self.tracking] if self.tracking is not None else []
+        return [*named, "--address", "auto", "--storage", str(self.root), *tracking]
+
+
+def job_request(
+    file: Path | None, storage: str | None, tracking: str | None, trials: int | None = None
+) -> JobRequest:
+    """The checked request. Raises SpecError, ClusterError: paths must be absolute, to be the same
+    on every node."""
+    spec = spec_and_study(file, storage, trials=trials)[0] if file is not None else None
+    if file is not None and spec is not None:
+        refuse_confirmation(spec, file.name)
+        _refuse_relative_paths(file)
+    chosen = (
+        storage
+        or (spec.storage if spec is not None else None)
+        or os.environ.get("CALSTUDY_STORAGE")
+    )
+    if chosen is not None:
+        storage_root(storage, spec.storage if spec is not None else None)  # refuses a URL
+    if chosen is None or not Path(chosen).is_absolute():
+        found = "is missing" if chosen is None else f"'{chosen}' is a relative path"
+        raise ClusterError(
+            f"--storage: {found}", "Give the absolute path of a folder that every node sees."
+        )
+    in_spec = spec.tracking if spec is not None else None
+    uri = resolve_uri(tracking, in_spec, Path(chosen))
+    if has_password(uri):
+        where = "--tracking" if tracking else "tracking"
+        raise ClusterError(
+            f"{where}: what {tracking or in_spec} holds has a password or token, which is"
+            " not sent to a cluster",
+            f"{password_elsewhere(uri)} on the head.",
+        )
+    return JobRequest(spec, file, Path(chosen), uri if tracking or in_spec else None, trials)
+
+
+def _refuse_relative_paths(file: Path) -> None:
+    written = strict_yaml.read(file)
+    sources = {
+        "data": written["data"],
+        **{f"shift.{name}": of for name, of in (written.get("shift") or {}).items()},
+    }
+    paths = [
+        (f"{key}.path", source.get("path"))
+        for key, source in sources.items()
+        if isinstance(source, dict)
+    ]
+    for key, path in (*paths, ("ledger", written.get("ledger"))):
+        if isinstance(path, str) and "://" not in path and not os.path.isabs(path):
+            raise SpecError(
+                file.name,
+                key,
+                f"'{path}' is a relative path",
+                "Give the absolute path on the cluster's nodes.",
+            )
+
+
+# ---- the upload ----------------------------------------------------------------------------------
+
+
+@contextmanager
+def package(request: JobRequest) -> Iterator[Path]:
+    """A temporary folder with exactly the installed code, the spec and its extensions."""
+    with tempfile.TemporaryDirectory(prefix="calstudy-submit-") as made:
+        folder = Path(made)
+        for name in node_facts.PACKAGES:
+            found = importlib.util.find_spec(name)
+            assert found is not None and found.submodule_search_locations
+            source = Path(found.submodule_search_locations[0])
+            for path in node_facts.code_files(source):
+                (folder / name / path.relative_to(source)).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, folder / name / path.relative_to(source))
+        _write_version(folder)
+        if request.file is not None and request.spec is not None:
+            _write_spec(folder / SPEC_FOLDER, request.file, request.spec)
+        yield folder
+
+
+def _write_version(folder: Path) -> None:
+    """Metadata for `importlib.metadata` on nodes that have no calstudy or another version."""
+    version = versions(["calstudy"])["calstudy"]
+    described = folder / f"calstudy-{version}.dist-info" / "METADATA"
+    described.parent.mkdir()
+    described.write_text(f"Metadata-Version: 2.1\nName: calstudy\nVersion: {version}\n")
+
+
+def _write_spec(folder: Path, file: Path, spec: StudySpec) -> None:
+    folder.mkdir()
+    written = strict_yaml.read(file)
+    if spec.extensions is not None:
+        keep_extensions(Path(spec.extensions), folder / EXTENSIONS)
+        written["extensions"] = EXTENSIONS
+    (folder / file.name).write_text(strict_yaml.dump(written))
+
+
+# ---- the job server ------------------------------------------------------------------------------
+
+
+def connect(address: str) -> Any:
+    """Ray's job client. Raises ClusterError: extra not installed, no job server, or token
+    rejected."""
+    parts = urlsplit(address)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ClusterError(
+            f"--address: '{address}' is not a job server",
+            "Write http://HOST:8265; see `ray dashboard`.",
+        )
+    if importlib.util.find_spec("aiohttp") is None:
+        raise ClusterError(
+            "Ray's job client is not installed", "Run: pip install 'calstudy[cluster]'"
+        )
+    set_environment()
+    for logger in UPLOAD_LOGGERS:
+        logging.getLogger(logger).setLevel(logging.WARNING)
+    # Ray prefers these to the address it is given.
+    aside = {name: os.environ.pop(name, None) for name in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")}
+    try:
+        with _errors_of(address):
+            return job_client(address, REQUEST_SECONDS)
+    finally:
+        os.environ.update({name: value for name, value in aside.items() if value is not None})
+
+
+@contextmanager
+def _errors_of(address: str) -> Iterator[None]:
+    """Turn errors of Ray's client into one line."""
+    from ray.exceptions import AuthenticationError
+    from requests.exceptions import ConnectionError as NoConnection
+    from requests.exceptions import Timeout
+
+    try:
+        yield
+    except AuthenticationError as error:
+        missing = "no authentication token" in str(error)
+        found = "requires a token" if missing else "rejects this token"
+        fix = "Set RAY_AUTH_MODE=token, and copy the head's ~/.ray/auth_token here (chmod 600)."
+        raise ClusterError(f"--address: the job server at {address} {found}", fix) from None
+    except (ConnectionError, NoConnection, Timeout):
+        fix = "Start the head with its dashboard, forward its port 8265, or fix the address."
+        raise ClusterError(f"--address: nothing answers at {address}", fix) from None
+    except (OSError, RuntimeError, ValueError, KeyError) as error:
+        detail = " ".join(str(error).split())[:300] or type(error).__name__
+        raise ClusterError(f"--address: the job server at {address} failed: {detail}") from None
+
+
+def _job_id(kind: str, name: str) -> str:
+    return f"{kind}-{name}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+
+
+def _start(client: Any, folder: Path, job: str, words: list[str], metadata: dict[str, str]) -> None:
+    client.submit_job(
+        # `exec`, so that a stop signal reaches Python itself, once.
+        entrypoint=f"exec python -m study.cli {shlex.join(words)}",
+        submission_id=job,
+        runtime_env={
+            "working_dir": str(folder),
+            "env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": str(STOP_SECONDS), "COLUMNS": "120"},
+        },
+        metadata=metadata,
+    )
+
+
+# ---- doctor, then run ----------------------------------------------------------------------------
+
+
+def diagnose_as_job(request: JobRequest, address: str) -> Report:
+    """The report of `calstudy doctor` on the head. Raises ClusterError if it cannot run there."""
+    client = connect(address)
+    with package(request) as folder, _errors_of(address):
+        return _diagnose(client, request, address, folder)
+
+
+def _diagnose(client: Any, request: JobRequest, address: str, folder: Path) -> Report:
+    job = _job_id("doctor", request.spec.name if request.spec is not None else "cluster")
+    _start(client, folder, job, ["doctor", *request.words, "--json"], {"calstudy": "doctor"})
+    try:
+        _wait(client, job)
+    except BaseException:
+        with suppress(Exception):  # the first error matters
+            client.stop_job(job)
+        raise
+    log = client.get_job_logs(job).strip().splitlines()
+    found = [line for line in log if line.startswith('{"ok"')]
+    if not found:
+        last = (log or [client.get_job_info(job).message or "no output"])[-1]
+        mend = f"Full log: ray job logs {job} --address {address}"
+        if "No module named" in last or "python: not found" in last:
+            needed = (
+                "Start Ray on the head where `python` has Ray, torch and the other dependencies."
+            )
+            mend = f"{needed} {mend}"
+        raise ClusterError(f"doctor failed on the head: {last.rstrip('.')}", mend)
+    return Report.from_json(found[-1])
+
+
+def _wait(client: Any, job: str) -> None:
+    deadline = time.monotonic() + DATA_PATIENCE
+    while not client.get_job_status(job).is_terminal():
+        if time.monotonic() > deadline:
+            raise ClusterError(
+                f"doctor did not finish on the head within {DATA_PATIENCE:g} s and was stopped"
+            )
+        time.sleep(POLL_SECONDS)
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """The doctor's report, and the job if it was started."""
+
+    report: Report
+    job: str | None
+
+
+def submit(request: JobRequest, address: str) -> Submitted:
+    """Run doctor on the head; if it finds no failure, start the study. Raises ClusterError if it is
+    already running."""
+    assert request.spec is not None
+    name = request.spec.name
+    client = connect(address)
+    mark = {"calstudy": "run", "study": name, "storage": str(request.root)}
+    with package(request) as folder, _errors_of(address):
+        for other in client.list_jobs():
+            if not other.status.is_terminal() and mark.items() <= (other.metadata or {}).items():
+                job = other.submission_id
+                fix = f"Wait for it, or run: ray job stop {job} --address {address}"
+                raise ClusterError(f"{name}: job {job} is already running this study", fix)
+        report = _diagnose(client, request, address, folder)
+        for finding in report.findings:
+            if finding.check == "driver":
+                raise ClusterError(f"{name}: {finding.text}")
+        if not report.ok:
+            return Submitted(report, None)
+        job = _job_id("calstudy", name)
+        trials = request.trials
+        more = [] if trials is None else ["--trials", str(trials)]
+        _start(client, folder, job, ["run", *request.words, *more], mark)
+    return Submitted(report, job)

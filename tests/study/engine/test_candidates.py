@@ -1,0 +1,98 @@
+"""Which trials of a search are confirmed, and that what is confirmed is not flattered."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import torch
+from pytest import MonkeyPatch
+from scipy.stats import ks_2samp
+
+from study.analysis.ranking import Ranking
+from study.answer.confirmation import Confirmed, moments
+from study.engine import candidates
+from study.engine.candidates import best
+from study.schema.objective import Objective
+from study.store.trials import TrialRecord
+from study.uncertainty import bootstrap
+from tests.study.made import trials_of, unwritten_study
+from trainables.metrics.binned import expected_calibration_error
+
+
+def ranked(records: list[TrialRecord], objectives: tuple[Objective, ...]) -> Ranking:
+    return Ranking(
+        unwritten_study(sorted({record.label for record in records}), objectives),
+        trials_of(records),
+    )
+
+
+def test_the_best_are_the_front_and_then_the_next() -> None:
+    objectives = (Objective("accuracy", "maximize"), Objective("ece", "minimize"))
+    points = {"a": (0.9, 0.1), "b": (0.8, 0.05), "c": (0.85, 0.2), "d": (0.7, 0.3)}
+    records = [
+        TrialRecord(name, 0, "complete", {}, {"accuracy": accuracy, "ece": ece})
+        for name, (accuracy, ece) in points.items()
+    ]
+    assert [record.label for record in best(ranked(records, objectives), 3)] == ["a", "b", "c"]
+    assert [record.label for record in best(ranked(records, objectives), 9)] == ["a", "b", "c", "d"]
+
+
+def test_confirmed_values_are_like_fresh_draws_and_those_of_winners_are_not() -> None:
+    """Simulated studies of 30 trials that are all equally good, and truly
+    calibrated, on 500 samples each.
+
+    What the least ECE of a search promises is none of what such models do; what is confirmed is.
+    """
+    rng, objectives = np.random.default_rng(0), (Objective("ece", "minimize"),)
+
+    def ece() -> float:
+        confidence = rng.uniform(0.5, 1.0, 500)
+        labels = torch.from_numpy((rng.uniform(size=500) > confidence).astype(np.int64))
+        logits = torch.from_numpy(np.stack([confidence, 1 - confidence], axis=1)).log()
+        return float(expected_calibration_error(logits, labels))
+
+    fresh, winners, confirmed = [], [], []
+    for _ in range(60):
+        records = [
+            TrialRecord("focal", number, "complete", {}, {"ece": ece()}) for number in range(30)
+        ]
+        (winner,) = best(ranked(records, objectives), 1)
+        tests = tuple({"ece": ece()} for _ in range(3))
+        row = Confirmed("focal_0000", "candidate", winner, (), tests, {})
+        assert row.candidate is not None
+        winners.append(row.candidate.metrics["ece"])
+        confirmed.append(moments(row.tests)["ece"].mean)
+        fresh.append(np.mean([ece() for _ in range(3)]))
+    assert ks_2samp(confirmed, fresh).pvalue > 0.01
+    assert ks_2samp(winners, fresh).pvalue < 1e-12 and np.mean(winners) < 0.8 * np.mean(fresh)
+
+
+def test_a_front_that_does_not_fit_is_spread_along_it(monkeypatch: MonkeyPatch) -> None:
+    """Knee b, ends a and e, then by share: d before c. The largest share takes the last
+    place if it has no other."""
+    objectives = (Objective("accuracy", "maximize"), Objective("ece", "minimize"))
+    points = {
+        "a": (0.96, 0.2),
+        "b": (0.95, 0.04),
+        "c": (0.93, 0.035),
+        "d": (0.7, 0.03),
+        "e": (0.5, 0.02),
+    }
+    records = [
+        TrialRecord(name, 0, "complete", {}, {"accuracy": accuracy, "ece": ece})
+        for name, (accuracy, ece) in points.items()
+    ]
+    shares = {"a/0000": 0.5, "b/0000": 0.2, "c/0000": 0.6, "d/0000": 0.9, "e/0000": 0.8}
+    monkeypatch.setattr(candidates, "decide", lambda study, eligible: None)
+    monkeypatch.setattr(
+        bootstrap, "analyse", lambda *taken, **given: SimpleNamespace(shares=shares)
+    )
+    chosen = {
+        count: "".join(one.label for one in best(ranked(records, objectives), count))
+        for count in range(1, 6)
+    }
+    assert chosen == {1: "b", 2: "bd", 3: "bad", 4: "baed", 5: "bacde"}
+    # What the answer takes before a confirmation comes first.
+    monkeypatch.setattr(
+        candidates, "decide", lambda study, eligible: SimpleNamespace(taken=records[3])
+    )
+    assert [one.label for one in best(ranked(records, objectives), 3)] == ["d", "b", "a"]

@@ -1,0 +1,80 @@
+"""A signal while a command imports is an interruption; one after its last word changes nothing."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+LAST_WORD = "stopped by SIGTERM; run the same command again to resume.\n"
+# Click is imported after the handlers are in place, and long before anything else.
+IMPORTING = """
+import builtins, runpy, sys, time
+known = builtins.__import__
+def slow(name, *rest, **words):
+    if name == "click":
+        builtins.__import__ = known
+        print("importing", flush=True)
+        time.sleep(60)
+    return known(name, *rest, **words)
+builtins.__import__ = slow
+sys.argv[1:] = {words!r}
+{enter}
+"""
+MODULE = "runpy.run_module('study.cli', run_name='__main__')"
+SCRIPT = "import calstudy; calstudy.main()"
+# What a run does, in short; its interpreter then ends slowly.
+ENDING = """
+import atexit, sys, time
+from study.machines.heeding import heed
+heed(["run"])
+from study.machines.stopping import Ending
+from study.terminal.console import console, errors
+def slowly():
+    print("leaving", flush=True)
+    time.sleep(1)
+atexit.register(slowly)
+with Ending(console, errors) as stopping:
+    console.print("the last word")
+sys.exit({code})
+"""
+
+
+def started(source: str) -> subprocess.Popen[str]:
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen([sys.executable, "-c", source], cwd=Path(__file__).parents[3], **pipes)
+
+
+@pytest.mark.parametrize("enter", [MODULE, SCRIPT], ids=["python -m study.cli", "calstudy"])
+@pytest.mark.parametrize(
+    ("words", "code", "shown", "said"),
+    [
+        (["run", "small.yaml"], 75, LAST_WORD, ""),
+        (["confirm", "small", "--json"], 75, "", LAST_WORD),
+        (["status", "small"], -signal.SIGTERM, "", ""),  # it changes nothing
+    ],
+    ids=["run", "confirm --json", "status"],
+)
+def test_in_the_first_second(
+    words: list[str], code: int, shown: str, said: str, enter: str
+) -> None:
+    process = started(IMPORTING.format(words=words, enter=enter))
+    assert process.stdout is not None
+    assert process.stdout.readline() == "importing\n"
+    process.send_signal(signal.SIGTERM)
+    assert process.communicate(timeout=60) == (shown, said)
+    assert process.returncode == code
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("code", [0, 1])
+def test_after_the_last_word(code: int) -> None:
+    """It was 143, of a study that was finished."""
+    process = started(ENDING.format(code=code))
+    assert process.stdout is not None
+    assert [process.stdout.readline() for _ in range(2)] == ["the last word\n", "leaving\n"]
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        process.send_signal(number)
+    assert process.communicate(timeout=60) == ("", "") and process.returncode == code

@@ -1,0 +1,282 @@
+"""What is used of Ray without being public is there, and does what it is used for."""
+
+import importlib
+import inspect
+import os
+import signal
+import subprocess
+import sys
+import uuid
+
+import pytest
+from ray._private import worker
+from ray._private.node import Node
+from ray._raylet import InnerGcsClient
+from ray.air._internal import usage
+from ray.air.execution._internal import RayActorManager
+from ray.air.execution.resources import FixedResourceManager, ResourceRequest
+from ray.core.generated import common_pb2
+from ray.exceptions import NodeDiedError, ObjectLostError, OutOfMemoryError, RayActorError
+from ray.job_config import JobConfig
+from ray.job_submission import JobSubmissionClient
+from ray.tune.experiment import Trial
+
+from benchmarks.chaos.processes import MARK
+from study.engine.search import cause_of_death
+from study.machines.ray_compat import (
+    SERVICES,
+    UPLOAD_LOGGERS,
+    actor_of,
+    job_client,
+    losses_are_deaths,
+    messages_until,
+    uncounted_callbacks,
+    without_services,
+    workers_import_from,
+)
+
+KILLED = (
+    "1 worker(s) were killed due to the node running low on memory. Memory on the node (IP:"
+    " 192.0.2.2) was 3.24GB used / 4.00GB limit (0.809674)\nOOM kill reason: Memory usage"
+    " 3437240320B exceeded threshold of 3435973888B"
+)
+LOSSES = {
+    "memory": (
+        OutOfMemoryError(KILLED),
+        ("process", "out of memory: Ray's memory monitor killed its process"),
+    ),
+    "node": (NodeDiedError("the actor's node has died"), ("node", "its node died")),
+    "object": (ObjectLostError("00ff", "10.0.0.2", ""), ("process", "its process died: ")),
+}
+
+
+class Losing:
+    """An actor whose answer is an error that Ray itself would raise for it."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", LOSSES)
+def test_an_answer_that_is_lost_is_the_death_of_its_actor(loss: str) -> None:
+    """Without the mend Tune ends the whole run at it: RuntimeError, Caught unexpected exception."""
+    error, expected = LOSSES[loss]
+    heard: list[Exception] = []
+    manager = RayActorManager(resource_manager=FixedResourceManager({"CPU": 1}))
+    actor = manager.add_actor(
+        Losing, {}, ResourceRequest([{"CPU": 1}]), on_error=lambda actor, error: heard.append(error)
+    )
+    manager._cleanup_actor = lambda tracked_actor: None  # it never came to live
+    task = type("Task", (), {"_tracked_actor": actor, "_on_error": None})()
+    with pytest.raises(RuntimeError, match="unexpected exception"):
+        manager._actor_task_failed(tracked_actor_task=task, exception=error)
+    with losses_are_deaths():
+        manager._actor_task_failed(tracked_actor_task=task, exception=error)
+    (told,) = heard
+    assert isinstance(told, RayActorError) and str(told) == str(error)
+    cause, reason = cause_of_death(str(told))
+    assert cause == expected[0] and reason.startswith(expected[1])
+
+
+def test_what_is_private_has_the_shape_it_is_used_in() -> None:
+    """A new Ray that moved or renamed any of it fails here first."""
+    parameters = inspect.signature(RayActorManager._actor_task_failed).parameters
+    assert list(parameters) == ["self", "tracked_actor_task", "exception"]
+    # To which a GcsClient hands on what it is asked.
+    assert callable(InnerGcsClient.get_all_node_info)
+    assert list(inspect.signature(JobSubmissionClient._do_request).parameters)[:3] == [
+        "self",
+        "method",
+        "endpoint",
+    ]
+    assert actor_of(Trial("stub", stub=True)) is None
+    for name in UPLOAD_LOGGERS:
+        assert importlib.import_module(name).__name__ == name  # a logger is named after its module
+
+
+STARTING = """
+import os
+import ray
+from contextlib import nullcontext
+from benchmarks.chaos.processes import MARK, marked, wait_for
+from study.machines.ray_compat import without_services
+from study.machines.ray_session import set_environment
+
+class Actor:
+    def runs(self):
+        return "an actor runs"
+
+{before}
+with {services}():
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+print(*sorted(ray._private.worker._global_node.all_processes))
+actor = ray.remote(runtime_env={{"env_vars": {{"AS": "Tune's"}}}})(Actor).remote()
+print(ray.get(actor.runs.remote()))
+# All but this process, whose command has the words too.
+idle = wait_for(lambda: {{*marked(os.environ[MARK], "ray::IDLE")}} - {{os.getpid()}}, {seconds})
+print("others" if idle else "no other")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("before", "services", "seconds", "names", "beside"),
+    [
+        ("set_environment()", "without_services", 5, "gcs_server raylet", "no other"),
+        ("", "nullcontext", 120, "dashboard gcs_server log_monitor monitor raylet", "others"),
+    ],
+)
+def test_a_local_ray_starts_what_a_run_uses(
+    before: str, services: str, seconds: int, names: str, beside: str
+) -> None:
+    """Beside a trial's worker none waits idle: those that Ray starts on its own
+    take no actor of Tune's."""
+    script = STARTING.format(before=before, services=services, seconds=seconds)
+    # A test before this one, in this process, may have set the environment already.
+    environment = {name: value for name, value in os.environ.items() if "prestart" not in name}
+    environment[MARK] = uuid.uuid4().hex
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=environment
+    )
+    assert done.stdout.splitlines() == [names, "an actor runs", beside], done.stderr
+
+
+def test_ray_is_as_it_was_after_it() -> None:
+    known = [*(getattr(Node, name) for name in SERVICES), usage.tag_callbacks]
+    with pytest.raises(ZeroDivisionError), without_services(), uncounted_callbacks():
+        assert not {*known} & {*(getattr(Node, name) for name in SERVICES), usage.tag_callbacks}
+        raise ZeroDivisionError
+    assert [*(getattr(Node, name) for name in SERVICES), usage.tag_callbacks] == known
+    starts = inspect.getsource(Node.start_head_processes) + inspect.getsource(
+        Node.start_ray_processes
+    )
+    assert all(f"self.{name}(" in starts for name in SERVICES)
+
+
+def test_a_driver_s_workers_get_the_folders_they_are_given() -> None:
+    """Ray adds its own to a list, and sends what `_serialize` gives."""
+    source = inspect.getsource(worker.connect)
+    assert source.index("job_config._py_driver_sys_path.extend(") < source.index(
+        "job_config._serialize()"
+    )
+    known = JobConfig._serialize
+    config = JobConfig(_py_driver_sys_path=["/its/working/directory"])
+    with workers_import_from(["/a/checkout"]):
+        sent = common_pb2.JobConfig.FromString(config._serialize())
+    assert list(sent.py_driver_sys_path) == ["/a/checkout"] and JobConfig._serialize is known
+
+
+def test_each_request_of_the_job_client_has_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    monkeypatch.setattr(JobSubmissionClient, "__init__", lambda self, address: None)
+    monkeypatch.setattr(
+        JobSubmissionClient, "_do_request", lambda self, *words, **options: found.append(options)
+    )
+    job_client("http://127.0.0.1:8265", 7.0)._do_request("GET", "/api/jobs/", json_data=None)
+    assert found == [{"timeout": 7.0, "json_data": None}]
+
+
+def test_what_ray_reports_is_shown_until_the_stop(capsys: pytest.CaptureFixture[str]) -> None:
+    """`listen_error_messages` prints by this name, and by no other."""
+    assert "print_to_stdstream(" in inspect.getsource(worker.listen_error_messages)
+    known, stopped = worker.print_to_stdstream, False
+    with messages_until(lambda: stopped):
+        for line in ("a node died", "The autoscaler failed"):
+            worker.print_to_stdstream(
+                {"lines": [line], "pid": "raylet", "is_err": False}, ignore_prefix=False
+            )
+            stopped = True
+    assert worker.print_to_stdstream is known
+    shown = capsys.readouterr().out
+    assert "a node died" in shown and "autoscaler" not in shown
+
+
+LEAVING = """
+import os, signal, sys
+from study.machines.ray_compat import leave_ray
+
+def heard(number, frame):
+    print("heard", flush=True)
+
+import ray
+from ray._private.node import Node
+ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
+signal.signal(signal.SIGTERM, heard)
+known = Node.kill_all_processes
+
+def kill_all_processes(*args, **options):
+    os.kill(os.getpid(), signal.SIGTERM)  # in the midst of Ray's shutdown
+    known(*args, **options)
+
+Node.kill_all_processes = kill_all_processes
+{leave}()
+os.kill(os.getpid(), signal.SIGTERM)
+print("left", flush=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("leave", "code", "shown"),
+    [("leave_ray", 0, ["heard", "heard", "left"]), ("ray.shutdown", -15, [])],
+)
+def test_a_signal_while_ray_is_left_is_heard(leave: str, code: int, shown: list[str]) -> None:
+    """Without the mend it ends the process: a finished study's MLflow run
+    would still be RUNNING."""
+    done = subprocess.run(
+        [sys.executable, "-c", LEAVING.format(leave=leave)], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout.splitlines()) == (code, shown), done.stderr
+
+
+JOINING = """
+import os, signal
+import ray
+from contextlib import nullcontext
+from pathlib import Path
+from benchmarks.chaos.processes import wait_for
+from study.machines.ray_compat import without_its_sigterm
+from study.machines.ray_session import set_environment
+
+def titled():
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = (process / "stat").read_text().rpartition(")")[2].split()[1]
+            if parent == raylet and (process / "cmdline").read_bytes().startswith(b"ray::"):
+                yield (process / "environ").read_bytes()
+        except OSError:
+            pass  # it has ended
+
+signal.signal(signal.SIGTERM, lambda number, frame: print("heard", flush=True))
+{before}
+with {handlers}():
+    ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
+raylet = str(ray._private.worker._global_node.all_processes["raylet"][0].process.pid)
+wait_for(lambda: len([*titled()]) > 1, 120)
+overwritten = any(found.startswith(bytes(1)) for found in titled())
+print("overwritten" if overwritten else "whole", flush=True)
+os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("before", "handlers", "codes", "shown"),
+    [
+        ("set_environment()", "without_its_sigterm", [0], ["whole", "heard"]),
+        ("", "nullcontext", [15, -signal.SIGABRT], ["overwritten"]),
+    ],
+)
+def test_what_ends_a_run_outlives_the_start_of_ray(
+    before: str, handlers: str, codes: list[int], shown: list[str]
+) -> None:
+    """SIGTERM is ours, and Ray's agents keep the mark by which they are ended.
+
+    Else a second signal ended a run with 15, or aborted it, and about every third stopped
+    run left its agents for a minute.
+    """
+    script = JOINING.format(before=before, handlers=handlers)
+    environment = {name: value for name, value in os.environ.items() if name != "SPT_NOENV"}
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=environment
+    )
+    assert done.returncode in codes, done.stderr
+    assert done.stdout.splitlines() == shown

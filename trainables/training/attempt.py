@@ -1,0 +1,354 @@
+"""One attempt at a trial: start or resume, epochs, the files of its result. No Ray here."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import time
+import traceback
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from trainables import metrics
+from trainables.config import TrialConfig
+from trainables.files.atomic import append, retry_until_space, write_whole
+from trainables.loading.trial_data import trial_data
+from trainables.machine import keep_freed_memory, mps_is_running
+from trainables.outputs import train_entropy
+from trainables.outputs.attempts import attempt_directory, attempts_in, epochs_reached
+from trainables.outputs.outcome import Ending, Outcome, Reached, Report
+from trainables.plain import Plain
+from trainables.plugins import changed_files, finding_for, raised_in, used_files
+from trainables.problems import FieldError
+from trainables.training import checkpoint
+from trainables.training.learner import Learner
+from trainables.training.program import forget
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """One attempt at one trial, sent as JSON, which nothing on the way copies or flattens."""
+
+    trial: str  # LABEL/NUMBER
+    directory: str  # the trial's; this attempt's is attempt-N in it
+    attempt: int
+    config: dict[str, Plain]  # TrialConfig.to_mapping()
+    data_digest: str  # required digest of the data
+    checkpoint_seconds: float
+    resources: dict[str, float]  # cpu, gpu
+    metrics: tuple[str, ...] = ()  # measured in addition to those every trial stores
+    step_seconds: float = 2.0  # between reports; at least one epoch
+    seconds_limit: float | None = None  # of training, over all attempts
+    rung: int | None = None  # the epoch after which the driver decides whether it goes on
+    costs: tuple[str, ...] = ()  # the metrics by which
+    extension_files: dict[str, str] = field(default_factory=dict)  # sha256, as the driver sees them
+    # A file visible on every node that mounts the study's storage; None: not checked.
+    study_file: str | None = None
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @property
+    def attempt_directory(self) -> Path:
+        return attempt_directory(Path(self.directory), self.attempt)
+
+
+class Attempt:
+    """Trains what an assignment says, step by step.
+
+    A trial that uses extension files reports them before it trains. One that resumes at its
+    rung reports it again. A GPU that gives errors ends the process (`GpuLost`) instead of
+    leaving an outcome.
+    """
+
+    def __init__(self, assignment: Assignment) -> None:
+        """Only store the assignment: building may fail, and failures are reported in `step`."""
+        self._assignment = assignment
+        self._directory = assignment.attempt_directory
+        self._learner: Learner | None = None
+        self._model: Future[str] | None = None  # the sha256 of model.pt
+        self._saved = time.monotonic()
+        self._told: str | None = None
+
+    def leave(self) -> None:
+        """Give the program of a trial that is stopped at its rung to the next one."""
+        if self._learner is not None:
+            self._learner.leave()
+
+    def step(self) -> Report:
+        """Train epochs for one report; the last one has the outcome."""
+        rows: list[dict[str, float]] = []
+        rung = None
+        try:
+            with finding_for(self._label):
+                outcome = self._train(rows)
+                if outcome is None and self._at_rung:
+                    rung = self._reach()
+        except StorageUnseen as error:
+            outcome = Outcome(state="storage_unseen", reason=str(error))
+        except (Exception, SystemExit) as error:
+            if isinstance(error, SystemExit) and raised_in(error) is None:
+                raise
+            outcome = self._stopped_by(error)
+        if outcome is not None:
+            if outcome.state == "complete":
+                self.leave()
+            self._learner = None
+        return Report(rows, outcome, rung, self._used or None)
+
+    @property
+    def _used(self) -> dict[str, str]:
+        return used_files(self._label, self._assignment.extension_files)
+
+    @property
+    def _label(self) -> str:
+        return self._assignment.trial.partition("/")[0]
+
+    @property
+    def _at_rung(self) -> bool:
+        return self._learner is not None and self._learner.epoch == self._assignment.rung
+
+    def _train(self, rows: list[dict[str, float]]) -> Outcome | None:
+        """Train epochs for one step; the outcome after the last one."""
+        if self._learner is None:
+            self._learner = self._start()
+            rows += self._learner.history
+            if self._at_rung or self._used:
+                return None
+        learner = self._learner
+        before = learner.epoch
+        until = time.monotonic() + self._assignment.step_seconds
+        while not learner.finished and (learner.epoch == before or time.monotonic() < until):
+            known = len(learner.history)
+            try:
+                self._advance(learner)
+                saves = time.monotonic() - self._saved >= self._assignment.checkpoint_seconds
+                if saves or self._at_rung:
+                    learner.catch_up()
+            finally:
+                rows += learner.history[known:]
+                self._log_rows(learner.history[known:])
+                self._log_eager(learner)
+            if learner.finished:
+                break
+            self._check_time(learner)
+            if saves:
+                checkpoint.save(learner, self._directory / "last.pt")
+                self._saved = time.monotonic()
+            if self._at_rung:
+                break
+        if not learner.finished:
+            return None
+        return self.finish(learner)
+
+    def _advance(self, learner: Learner) -> None:
+        """Train one epoch; the weights of the result are written while they are validated."""
+        with ThreadPoolExecutor(1) as beside:
+            learner.advance(lambda: self._write_model(learner, beside))
+
+    def _write_model(self, learner: Learner, beside: ThreadPoolExecutor) -> Future[str]:
+        self._model = beside.submit(learner.classifier().save, self._directory / "model.pt")
+        return self._model
+
+    def _log_eager(self, learner: Learner) -> None:
+        """Log once, on a GPU, why steps are not captured."""
+        if learner.device.type == "cuda" and learner.eager_because not in (None, self._told):
+            self._told = learner.eager_because
+            self._log(f"steps run eagerly: {self._told}\n")
+
+    def _log_rows(self, rows: list[dict[str, float]]) -> None:
+        for row in rows:
+            self._log(" ".join(f"{name}={value:.6g}" for name, value in row.items()) + "\n")
+
+    def _check_time(self, learner: Learner) -> None:
+        """Raise TimeLimit if the trial has exceeded its training time."""
+        limit = self._assignment.seconds_limit
+        if limit is not None and sum(row["seconds"] for row in learner.history) > limit:
+            raise TimeLimit(time_limit_reason(limit, learner.epoch))
+
+    def _stopped_by(self, error: BaseException) -> Outcome:
+        """The outcome of an attempt that ended with an error."""
+        reason = reason_of(error)
+        try:
+            self._log(traceback.format_exc())
+            (self._directory / "model.pt").unlink(missing_ok=True)
+            if ran_out_of_memory(error):
+                forget()
+                torch.cuda.empty_cache()
+                return Outcome(state="out_of_memory", reason=reason)
+            if gpu_is_lost(error):
+                if mps_is_running() and self._assignment.resources["gpu"] < 1:
+                    reason = BESIDE_OTHERS + reason
+                raise GpuLost(reason) from error
+            if isinstance(error, OSError):
+                return Outcome(state="interrupted", reason=reason)
+            return self._failed(reason)
+        except OSError as second:
+            return Outcome(state="interrupted", reason=reason_of(second))
+
+    def _failed(self, reason: str) -> Outcome:
+        """The outcome of a failed trial, with its completed epochs."""
+        if self._learner is None or not self._learner.history:
+            return Outcome(state="failed", reason=reason)
+        epoch = int(self._learner.history[-1]["epoch"])
+        return self._outcome("failed", self._learner, epoch, {}, reason=reason)
+
+    def _start(self) -> Learner:
+        assignment = self._assignment
+        if assignment.study_file is not None and not os.path.exists(assignment.study_file):
+            raise StorageUnseen(f"node {socket.gethostname()} does not see {assignment.study_file}")
+        self._log(f"process {os.getpid()} on {socket.gethostname()}\n")
+        device = prepared_device(assignment.resources)
+        folder = assignment.config.get("extensions")
+        assert folder is None or isinstance(folder, str)
+        for file in changed_files(folder, assignment.extension_files):
+            raise OSError(f"{socket.gethostname()} has another {folder}/{file} than the driver")
+        config = TrialConfig.from_mapping(assignment.config)
+        if config.deterministic:  # read when cuBLAS begins
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        if config.precision == "bfloat16" and device.type == "cuda":
+            _check_bfloat16(device)
+        learner = Learner(config, trial_data(config, device, assignment.data_digest), device)
+        attempts = attempts_in(Path(assignment.directory))
+        reached = epochs_reached(attempts)
+        for attempt in attempts:
+            if not (attempt / "last.pt").exists():
+                continue
+            if checkpoint.load(learner, attempt / "last.pt"):
+                self._log(
+                    f"resumed from {attempt.name} after epoch {learner.epoch}, of {reached}"
+                    " trained\n"
+                )
+                break
+            self._log(f"{attempt.name}/last.pt: not an intact checkpoint of this trial\n")
+        return learner
+
+    def _reach(self) -> Reached:
+        """The trial at its rung, after what the driver decides by is written."""
+        learner = self._learner
+        assert learner is not None
+        predictions = learner.predictions()
+        file = f"rung-{learner.epoch}.npz"
+        digests = {file: predictions.save(self._directory / file)}
+        costs = metrics.costs(predictions.logits, predictions.labels, self._assignment.costs)
+        found = predictions.evaluate(also=self._assignment.metrics)
+        outcome = self._outcome("pruned", learner, learner.epoch, digests, metrics=found)
+        return Reached(learner.epoch, costs, outcome)
+
+    def finish(self, learner: Learner) -> Outcome:
+        """Write the trial's files; the outcome lists them with their digests."""
+        epoch = learner.take_result()
+        # The weights are written while they predict, if they are not yet.
+        with ThreadPoolExecutor(1) as beside:
+            model = self._model or self._write_model(learner, beside)
+            predictions = learner.predictions()
+            digests = {"model.pt": model.result()}
+        digests["predictions.npz"] = predictions.save(self._directory / "predictions.npz")
+        recorded = learner.recorded()
+        if recorded is not None:
+            digests[train_entropy.FILE] = recorded.save(self._directory / train_entropy.FILE)
+        found = predictions.evaluate(also=self._assignment.metrics)
+        return self._outcome("complete", learner, epoch, digests, metrics=found)
+
+    def _outcome(
+        self, state: Ending, learner: Learner, epoch: int, digests: dict[str, str], **more: Any
+    ) -> Outcome:
+        """What the epochs left, after `history.json` is written as well."""
+        rows = json.dumps(learner.history).encode()
+        history = write_whole(self._directory / "history.json", rows)
+        return Outcome(
+            state=state,
+            epoch=epoch,
+            seconds=sum(row["seconds"] for row in learner.history),
+            samples=learner.samples,
+            device=learner.device.type,
+            training=learner.facts(),
+            digests={**digests, "history.json": history},
+            **more,
+        )
+
+    def _log(self, text: str) -> None:
+        """Add to the trial's log, whose epochs trained are compared with those needed."""
+        retry_until_space(lambda: self._directory.mkdir(parents=True, exist_ok=True))
+        append(self._directory / "log", text.encode())
+
+
+def ran_out_of_memory(error: BaseException) -> bool:
+    """The device ran out of memory; CUDA's libraries raise their own errors for it."""
+    told = _says(error, "CUDA error: out of memory|_ALLOC_FAILED")
+    return told or isinstance(error, torch.OutOfMemoryError)
+
+
+def gpu_is_lost(error: BaseException) -> bool:
+    """CUDA gave an error other than too little memory: the process has lost its GPU."""
+    return _says(error, "CUDA error|(CUBLAS|CUDNN)_STATUS_")
+
+
+def _says(error: BaseException, words: str) -> bool:
+    return isinstance(error, RuntimeError) and re.search(words, str(error)) is not None
+
+
+class GpuLost(RuntimeError):
+    """The process can use its GPU no longer. `BESIDE_OTHERS`: under MPS, perhaps others' fault."""
+
+
+BESIDE_OTHERS = "beside other trials: "
+
+
+class StorageUnseen(RuntimeError):
+    """The study's storage is not mounted on this node."""
+
+
+class TimeLimit(RuntimeError):
+    """A trial exceeded its training time."""
+
+
+def time_limit_reason(seconds: float, epoch: int) -> str:
+    """Why a trial was stopped, named as in the study's file."""
+    return f"trial_minutes: stopped after {seconds / 60:g} minutes, at epoch {epoch}"
+
+
+def device_for(gpu: float) -> torch.device:
+    """The device of a trial with `gpu` GPUs; a fraction also limits its share of the memory.
+
+    $CALSTUDY_DEVICE overrides it, for test clusters with simulated GPUs. Raises OSError if Ray
+    assigns a GPU and torch sees none: another node may have one.
+    """
+    if gpu == 0:
+        return torch.device("cpu")
+    device = torch.device(os.environ.get("CALSTUDY_DEVICE") or "cuda")
+    if device.type == "cuda":
+        if not torch.cuda.is_available():
+            found = f"Ray assigned {gpu:g} GPU on {socket.gethostname()}, but torch sees none there"
+            raise OSError(f"{found}; run `calstudy doctor`.")
+        torch.cuda.set_per_process_memory_fraction(min(1.0, gpu))
+    return device
+
+
+def prepared_device(resources: dict[str, float]) -> torch.device:
+    """The device of a trial, whose share of this machine (cpu, gpu) this process then uses."""
+    torch.set_num_threads(max(1, int(resources["cpu"])))
+    device = device_for(resources["gpu"])
+    if device.type == "cpu":
+        keep_freed_memory()
+    return device
+
+
+def reason_of(error: BaseException) -> str:
+    """Why a trial failed, in one line."""
+    reason = f"{type(error).__name__}: {error}".rstrip(": ").splitlines()[0][:500]
+    if isinstance(error, SystemExit):
+        reason += f" in {raised_in(error)}"
+    return reason
+
+
+def _check_bfloat16(device: torch.device) -> None:
+    if not torch.cuda.is_bf16_supported(False):
+        name = torch.cuda.get_device_name(device)
+        raise FieldError("precision", f"{name} has no bfloat16", "Write `precision: float32`.")

@@ -1,0 +1,87 @@
+"""A trial's checkpoint, `last.pt`: what its training goes on from, whole or not at all."""
+
+import hashlib
+import io
+from pathlib import Path
+from typing import TypedDict
+
+import torch
+from torch import Tensor
+
+from trainables.config import TrialConfig
+from trainables.files.atomic import write_whole
+from trainables.files.saved import digested_payload
+from trainables.method import State
+from trainables.plain import Plain
+from trainables.training.learner import Best, Learner
+from trainables.training.weights import Moments
+
+
+class Saved(TypedDict):
+    config: dict[str, Plain]
+    epoch: int
+    history: list[dict[str, float]]
+    best: Best | None
+    network: dict[str, Tensor]
+    optimizer: Moments
+    method_state: State
+    samples: int
+    recorded: Tensor | None
+
+
+def save(learner: Learner, path: Path) -> None:
+    """Write its state atomically. Random streams are functions of (seed, trial, epoch)."""
+    learner.catch_up()
+    state: Saved = {
+        "config": learner.config.to_mapping(),
+        "epoch": learner.epoch,
+        "history": learner.history,
+        "best": learner.best,
+        "network": learner.network.state_dict(),
+        "optimizer": learner.weights.state(),
+        "method_state": learner.method_state,
+        "samples": learner.samples,
+        "recorded": learner.entropies,
+    }
+    inner = io.BytesIO()
+    torch.save(state, inner)
+    content = inner.getbuffer()
+    payload = torch.frombuffer(content, dtype=torch.uint8)
+    outer = io.BytesIO()
+    # A zip's own checksums are not verified on load: the digest detects a corrupted file.
+    torch.save({"sha256": hashlib.sha256(content).hexdigest(), "state": payload}, outer)
+    write_whole(path, outer.getbuffer(), durable=True)
+
+
+def load(learner: Learner, path: Path) -> bool:
+    """Resume from what `save` wrote; False, with nothing changed, if damaged or another trial's."""
+    try:
+        state = _state_for(learner, path)
+    except Exception:
+        # Whatever torch raises on a torn file; the trial starts from an older one, or from scratch.
+        return False
+    if state is None:
+        return False
+    learner.network.load_state_dict(state["network"])
+    learner.weights.load(state["optimizer"])
+    learner.method_state = state["method_state"]
+    learner.history = state["history"]
+    learner.best = state["best"]
+    learner.samples = state["samples"]
+    learner.entropies = state["recorded"]
+    learner.stand_after(state["epoch"])
+    return True
+
+
+def _state_for(learner: Learner, path: Path) -> Saved | None:
+    payload = digested_payload(path)
+    if payload is None:
+        return None
+    buffer = io.BytesIO(payload)
+    state: Saved = torch.load(buffer, weights_only=True, map_location=learner.device)
+    own = learner.config
+    # The extensions' location does not affect training; settings newer than the file get their
+    # defaults.
+    moved = {**state["config"], "extensions": own.extensions}
+    same = moved == own.to_mapping() or TrialConfig.from_mapping(moved) == own
+    return state if same else None

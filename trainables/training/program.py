@@ -1,0 +1,436 @@
+"""The training step, over tensors that stay where they are; on a GPU, one captured CUDA graph.
+
+A program owns all that a step reads and writes: the weights and their moments, batch norm's
+statistics, the method's hyperparameters and state, and a table of what the epoch decided
+beforehand. The next trial with an equal step copies its own values into them, and nothing is
+captured again. Methods know nothing of this.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_map_only
+
+from trainables.config import TrialConfig
+from trainables.fields import Settings
+from trainables.files.home import default_cache
+from trainables.loading.trial_data import TrialData
+from trainables.method import with_tensors
+from trainables.model import Network
+from trainables.plain import Plain
+from trainables.training.weights import Weights
+
+# Programs that a process keeps, the one at work included: a study hands out its methods in turn.
+KEPT = 2
+# Steps before a capture: they load kernels and choose algorithms, which a capture must not.
+# The last one is watched.
+WARM_UP = 2
+COMPILER = "inductor"
+# Steps by which streamed images are ahead of the device.
+AHEAD = 3
+# Settings that a step does not depend on: what they decide is in the table, or happens between the
+# steps.
+OUTSIDE = ("epochs", "seed", "number", "result", "diagnostics", "equal_train")
+
+
+class Choices(NamedTuple):
+    """An epoch's decisions for batches of one size: the first dimension is the step.
+
+    progress: [S] float64. learning_rate: [S] float32. train, meta: the splits'
+    (`DeviceSplit.decide`). method: the method's (`Method.draw`).
+    """
+
+    progress: Tensor
+    learning_rate: Tensor
+    train: dict[str, Tensor]
+    meta: dict[str, Tensor]
+    method: dict[str, Tensor]
+
+    @property
+    def steps(self) -> int:
+        return len(self.progress)
+
+    def at(self, step: int) -> Choices:
+        """The choices of one step."""
+        rest = ({name: values[step] for name, values in part.items()} for part in self[2:])
+        return Choices(self.progress[step], self.learning_rate[step], *rest)
+
+    def values(self) -> Iterator[tuple[str, Tensor]]:
+        """All choices, by a name of their own."""
+        yield "progress", self.progress
+        yield "learning_rate", self.learning_rate
+        for part in ("train", "meta", "method"):
+            for name, values in getattr(self, part).items():
+                yield f"{part}.{name}", values
+
+
+class Table:
+    """Choices as rows of bytes on the device, and a counter there: a step reads its row at once."""
+
+    def __init__(self, choices: Choices, device: torch.device) -> None:
+        self.layout = layout(choices)
+        self._columns: dict[str, tuple[slice, torch.dtype, torch.Size]] = {}
+        start = 0
+        for name, values in _widest_first(choices):
+            stop = start + values[0].numel() * values.itemsize
+            self._columns[name] = slice(start, stop), values.dtype, values.shape[1:]
+            start = stop
+        self._width = -(-start // 8) * 8  # so that rows begin where a number of eight bytes may
+        self._rows = torch.zeros(choices.steps, self._width, dtype=torch.uint8, device=device)
+        self._next = torch.zeros(1, dtype=torch.int64, device=device)
+        self._images: dict[str, Tensor] = {}
+
+    def holds(self, choices: Choices) -> bool:
+        return len(self._rows) >= choices.steps and self.layout == layout(choices)
+
+    def receive(self, images: dict[str, Tensor]) -> None:
+        """The next step's images, if streamed: {"train": uint8 [B, C, H, W], "meta": ...}."""
+        for part, found in images.items():
+            if part not in self._images:
+                self._images[part] = torch.empty_like(found, device=self._rows.device)
+            self._images[part].copy_(found, non_blocking=True)
+
+    def fill(self, choices: Choices) -> None:
+        """One copy to the device; the first row is next."""
+        on_gpu = self._rows.is_cuda
+        rows = torch.zeros(choices.steps, self._width, dtype=torch.uint8, pin_memory=on_gpu)
+        for name, values in _widest_first(choices):
+            part = self._columns[name][0]
+            rows[:, part] = values.contiguous().view(choices.steps, -1).view(torch.uint8)
+        self._rows[: choices.steps].copy_(rows, non_blocking=True)
+        self._next.zero_()
+
+    def next(self) -> Choices:
+        """The choices of the next step."""
+        row = self._rows.index_select(0, self._next)[0]
+        self._next += 1
+        alone: dict[str, Tensor] = {}
+        parts: dict[str, dict[str, Tensor]] = {"train": {}, "meta": {}, "method": {}}
+        for name, (part, dtype, shape) in self._columns.items():
+            group, _, key = name.rpartition(".")
+            place = parts[group] if group else alone
+            place[key] = row[part].view(dtype).view(shape)
+        for group, images in self._images.items():
+            parts[group]["images"] = images
+        return Choices(alone["progress"], alone["learning_rate"], **parts)
+
+
+class HostTable(Table):
+    """Choices as they are, for a CPU, where Python takes every step."""
+
+    def __init__(self) -> None:
+        self._images = {}
+
+    def holds(self, choices: Choices) -> bool:
+        return True
+
+    def fill(self, choices: Choices) -> None:
+        self._choices = choices
+        self._step = -1
+
+    def next(self) -> Choices:
+        self._step += 1
+        return self._choices.at(self._step)
+
+
+def layout(choices: Choices) -> tuple[Any, ...]:
+    return tuple((name, values.dtype, values.shape[1:]) for name, values in choices.values())
+
+
+def _widest_first(choices: Choices) -> list[tuple[str, Tensor]]:
+    return sorted(choices.values(), key=lambda item: -item[1].itemsize)
+
+
+# A training step: its loss and the method's new state.
+Step = Callable[[Choices], tuple[Tensor, Any]]
+
+
+class Batches:
+    """The steps of one batch size: their table and, once captured, what replays one."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self.eager_steps = 0
+        self.replay: Callable[[], None] | None = None
+        self.at_work: deque[torch.cuda.Event] = deque()  # the ends of steps with streamed images
+
+    def wait(self) -> None:
+        """Wait until the device is at most AHEAD steps behind, whose images take memory."""
+        while len(self.at_work) > AHEAD:
+            self.at_work.popleft().synchronize()
+
+
+class Program:
+    """The tensors that one trial's steps after another's read and write. `run` gets its `step`."""
+
+    def __init__(
+        self, key: str, config: TrialConfig, data: TrialData, network: Network, device: torch.device
+    ) -> None:
+        self.key = key
+        self.data = data
+        self.device = device
+        self.weights = Weights(network.to(device).named_parameters(), config.optimizer)
+        for each in (*network.parameters(), *network.buffers()):  # what is not trained, too
+            if each.dim() == 4 and not each.requires_grad:
+                each.data = each.data.contiguous(memory_format=torch.channels_last)
+        self.network = network
+        self.method = config.method
+        if config.method.tensors_only:
+            self.method = with_tensors(config.method, device)
+        # The network's, for training.
+        self.compiled_features: Callable[[Tensor], Tensor] | None = None
+        if config.compile and captures(device) and not config.method.differentiates_twice:
+            os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(default_cache() / "compiled"))
+            # A function, for a module of PyTorch's own is not compiled by every version.
+            features = self.network.features
+            self.compiled_features = torch.compile(
+                lambda images: features(images), backend=COMPILER, dynamic=False
+            )
+        self.state: Any = None
+        self.loss = torch.zeros((), device=device)  # the sum over the epoch's steps
+        # Why steps are not captured; None: they are, or will be.
+        self.eager_because: str | None = None
+        if not captures(device):
+            self.eager_because = f"{device.type} has no graphs"
+        elif not config.method.tensors_only:
+            self.eager_because = f"{type(config.method).__name__} does not set tensors_only"
+        self._batches: list[Batches] = []
+
+    def restart(self, config: TrialConfig, network: Network) -> None:
+        """Take the weights and numbers of another trial with the same step."""
+        self.network.load_state_dict(network.state_dict())
+        self.weights.restart(config.optimizer)
+        fresh = with_tensors(config.method, self.device)
+        for ours, theirs in zip(_numbers(self.method), _numbers(fresh), strict=True):
+            ours.copy_(theirs)
+
+    def keep(self, state: Any) -> None:
+        """Take a state as the steps' own: into the tensors of the last one, if they are alike."""
+        if not (self.method.tensors_only and captures(self.device)):
+            self.state = state
+        elif not _copied(self.state, state):
+            self.state = tree_map_only(Tensor, Tensor.clone, state)
+            self._batches = []
+
+    def run(
+        self,
+        choices: Choices,
+        step: Step,
+        streamed: Callable[[int], dict[str, Tensor]] | None = None,
+    ) -> None:
+        """Take all steps of these choices. streamed: the images of a step, if not there."""
+        batches = self._for(choices)
+        table = batches.table
+        table.fill(choices)
+        advance = partial(self.advance, table, step)
+        with _beside(self.device):
+            for index in range(choices.steps):
+                if streamed is not None:
+                    batches.wait()
+                    table.receive(streamed(index))
+                self._take(batches, advance)
+                if streamed is not None and self.device.type == "cuda":
+                    batches.at_work.append(torch.cuda.current_stream(self.device).record_event())
+
+    def _for(self, choices: Choices) -> Batches:
+        for batches in self._batches:
+            if batches.table.holds(choices):
+                return batches
+        on_host = self.device.type == "cpu" and not captures(self.device)
+        batches = Batches(HostTable() if on_host else Table(choices, self.device))
+        self._batches.append(batches)
+        return batches
+
+    def _take(self, batches: Batches, advance: Callable[[], None]) -> None:
+        is_warm = batches.eager_steps >= WARM_UP
+        if batches.replay is None and self.eager_because is None and is_warm:
+            batches.replay = self._captured(advance)
+        if batches.replay is not None:
+            batches.replay()
+            return
+        batches.eager_steps += 1
+        if self.eager_because is not None or batches.eager_steps != WARM_UP:
+            advance()
+        elif waits(advance):
+            self.eager_because = "a step waits for the device"
+
+    def advance(self, table: Table, step: Step) -> None:
+        """One step, eagerly: what is captured."""
+        loss, state = step(table.next())
+        self.loss += loss
+        if not (self.method.tensors_only and captures(self.device)):
+            self.state = state
+        elif not _copied(self.state, state):
+            self.state = state
+            self.eager_because = "the method's state does not keep its shape"
+
+    def _captured(self, advance: Callable[[], None]) -> Callable[[], None] | None:
+        state = self.state
+        try:
+            return capture(advance, self.device)
+        except RuntimeError as error:  # out of memory, or an operation that cannot be captured
+            self.state = state
+            self.eager_because = f"{error}".partition("\n")[0]
+            self.network.train()  # it may have ended in a part of the step that evaluates
+            return None
+
+    @property
+    def is_captured(self) -> bool:
+        return any(batches.replay for batches in self._batches)
+
+
+def captures(device: torch.device) -> bool:
+    """Steps on the device are captured."""
+    return device.type == "cuda"
+
+
+@cache
+def _stream_and_pool(device: torch.device) -> tuple[torch.cuda.Stream, Any]:
+    """The stream and memory that all captures of a process share."""
+    return torch.cuda.Stream(device), torch.cuda.graph_pool_handle()  # type: ignore[no-untyped-call]
+
+
+def waits(call: Callable[[], None]) -> bool:
+    """Carry out a call; whether it waited for the device, which ends a capture with an error.
+
+    Asked before a capture, because PyTorch 2.11 keeps the pool of one that ends so, and never
+    captures into it again.
+    """
+    before = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            call()
+        finally:
+            torch.cuda.set_sync_debug_mode(before)
+    return any("synchronizing CUDA operation" in str(each.message) for each in found)
+
+
+def capture(advance: Callable[[], None], device: torch.device) -> Callable[[], None]:
+    """A function that repeats a call on the device alone; the call itself is not carried out."""
+    stream, pool = _stream_and_pool(device)
+    graph = torch.cuda.CUDAGraph()
+    share = torch.cuda.get_per_process_memory_fraction()
+    # Memory that is cached cannot be given back within a capture: a limit would end it.
+    torch.cuda.set_per_process_memory_fraction(1.0)
+    try:
+        with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
+            advance()
+    except RuntimeError:
+        # PyTorch 2.11 captures into this pool no more; before 2.15 it draws no random numbers until
+        # a capture succeeds.
+        _stream_and_pool.cache_clear()
+        empty = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(empty, stream=stream, capture_error_mode="thread_local"):
+            torch.zeros((), device=device)
+        raise
+    finally:
+        torch.cuda.set_per_process_memory_fraction(share)
+    return graph.replay
+
+
+@contextmanager
+def _beside(device: torch.device) -> Iterator[None]:
+    """Run on the captures' stream, after what the steps before have made there."""
+    if device.type != "cuda":
+        yield
+        return
+    stream, _ = _stream_and_pool(device)
+    stream.wait_stream(torch.cuda.current_stream(device))
+    try:
+        with torch.cuda.stream(stream):
+            yield
+    finally:  # after an error, too: its memory is soon used by others
+        torch.cuda.current_stream(device).wait_stream(stream)
+
+
+# ---- programs for later trials -------------------------------------------------------------------
+
+_kept: list[Program] = []  # the least recently used first
+
+
+def program_for(
+    config: TrialConfig, data: TrialData, network: Network, device: torch.device
+) -> Program:
+    """A program an earlier trial has left, with this one's values; or a new one, to `leave`."""
+    key = json.dumps([_structure(config), str(device)], sort_keys=True)
+    for program in _kept:
+        if program.key == key and program.data is data:
+            _kept.remove(program)
+            program.restart(config, network)
+            return program
+    del _kept[: len(_kept) - KEPT + 1]
+    return Program(key, config, data, network, device)
+
+
+def leave(program: Program) -> None:
+    """Keep a program that no trial uses any longer, if it spares the next one a capture."""
+    if program.is_captured and program.eager_because is None:
+        _kept.append(program)
+
+
+def forget() -> None:
+    """Free the programs that are kept."""
+    _kept.clear()
+
+
+def _structure(config: TrialConfig) -> dict[str, Plain]:
+    """The settings that a step does not read from the device: equal ones have equal steps."""
+    kept = {key: value for key, value in config.to_mapping().items() if key not in OUTSIDE}
+    for part in ("method", "optimizer"):
+        kept[part] = _without_numbers(kept[part])
+    return {**kept, "bias_lr_factor": config.optimizer.bias_lr_factor}
+
+
+def _without_numbers(plain: Plain) -> Plain:
+    if isinstance(plain, Mapping):
+        return {key: _without_numbers(value) for key, value in plain.items()}
+    return "number" if isinstance(plain, float) else plain
+
+
+def _numbers(settings: Settings) -> Iterator[Tensor]:
+    """The numbers that `with_tensors` made tensors of."""
+    for spec in fields(settings):
+        value = getattr(settings, spec.name)
+        if isinstance(value, Settings):
+            yield from _numbers(value)
+        elif isinstance(value, Tensor):
+            yield value
+
+
+def _copied(to: Any, source: Any) -> bool:
+    """Copy a state's tensors into another's; False if the two differ in more than values."""
+    ours, structure = tree_flatten(to)
+    theirs, other_structure = tree_flatten(source)
+    if structure != other_structure or not all(map(_are_alike, ours, theirs)):
+        return False
+    pairs = [both for both in zip(ours, theirs, strict=True) if isinstance(both[0], Tensor)]
+    places = {one.untyped_storage().data_ptr() for one, _ in pairs}
+    safe = []
+    for one, other in pairs:
+        # One that lies where another is about to be copied to.
+        if one is not other and other.untyped_storage().data_ptr() in places:
+            safe.append((one, other.clone()))
+        elif one is not other:
+            safe.append((one, other))
+    for one, other in safe:
+        one.copy_(other)
+    return True
+
+
+def _are_alike(one: Any, other: Any) -> bool:
+    if isinstance(one, Tensor) and isinstance(other, Tensor):
+        return (one.shape, one.dtype) == (other.shape, other.dtype)
+    return type(one) is type(other) and bool(one == other)

@@ -1,0 +1,91 @@
+"""The Ray Tune trainables: Ray's shell around an attempt.
+
+The only file of this package that imports Ray.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from ray.tune import PlacementGroupFactory, Trainable
+
+from trainables import methods
+from trainables.config import TrialConfig
+from trainables.loading.trial_data import trial_data
+from trainables.machine import keep_freed_memory
+from trainables.plain import Plain
+from trainables.training import checkpoint
+from trainables.training.attempt import Assignment, Attempt
+from trainables.training.learner import Learner
+
+
+class CalibrationTrainable(Trainable):
+    """Trains the assignment in `config["assignment"]`; each result has a `Report`, as JSON.
+
+    One class for all methods, so that actors are reused.
+    """
+
+    _attempt: Attempt | None = None
+
+    @classmethod
+    def default_resource_request(cls, config: dict[str, str]) -> PlacementGroupFactory:
+        resources = json.loads(config["assignment"])["resources"]
+        return PlacementGroupFactory([{"CPU": resources["cpu"], "GPU": resources["gpu"]}])
+
+    def setup(self, config: dict[str, str]) -> None:
+        if self._attempt is not None:
+            self._attempt.leave()
+        self._attempt = Attempt(Assignment(**json.loads(config["assignment"])))
+
+    def reset_config(self, new_config: dict[str, str]) -> bool:
+        self.setup(new_config)
+        return True
+
+    def step(self) -> dict[str, Plain]:
+        assert self._attempt is not None
+        report = self._attempt.step()
+        return {"report": report.to_json(), "done": report.outcome is not None}
+
+
+def trainable_for(method: str) -> type[Trainable]:
+    """A trainable of one method for your own Tuner: `trainable_for("focal")` is FocalTrainable.
+
+    Its config has TrialConfig's values by dotted path: {"data": "digits", "model": "mlp",
+    "method.gamma": tune.uniform(0, 5), "epochs": 20}. Each step trains an epoch and reports its
+    history row; the last one adds every validation metric.
+    """
+    method_class = methods.find(method)
+
+    class MethodTrainable(Trainable):
+        """One trial of one method, on the device Ray assigns."""
+
+        def setup(self, config: dict[str, Plain]) -> None:
+            trial = TrialConfig.from_mapping({"method": method}, config)
+            device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+            if device.type == "cpu":
+                keep_freed_memory()
+            self._learner = Learner(trial, trial_data(trial, device), device)
+
+        def reset_config(self, new_config: dict[str, Plain]) -> bool:
+            self._learner.leave()
+            self.setup(new_config)
+            return True
+
+        def step(self) -> dict[str, Plain]:
+            row = self._learner.train_epoch()
+            if not self._learner.finished:
+                return {**row, "done": False}
+            self._learner.take_result()
+            return {**row, **self._learner.predictions().evaluate(), "done": True}
+
+        def save_checkpoint(self, checkpoint_dir: str) -> None:
+            checkpoint.save(self._learner, Path(checkpoint_dir) / "last.pt")
+
+        def load_checkpoint(self, folder: Any) -> None:
+            file = Path(folder) / "last.pt"
+            if not checkpoint.load(self._learner, file):
+                raise ValueError(f"{file} is not an intact checkpoint of this trial.")
+
+    MethodTrainable.__name__ = MethodTrainable.__qualname__ = f"{method_class.__name__}Trainable"
+    return MethodTrainable
