@@ -107,7 +107,7 @@ def _sums(
             spent[name] for name in metrics.stored()
         ),
         "every metric": sum(spent.values()),
-        "every convention": seconds(lambda: conventions.evaluate(*case), device),
+        "every convention": seconds(lambda: conventions.by_convention(*case), device),
         "the temperature, by NLL": seconds(lambda: post_hoc.fit_temperature(*case), device),
         "the temperature, by ECE": seconds(lambda: post_hoc.fit_temperature_by_ece(*case), device),
         "vector scaling": seconds(lambda: post_hoc.fit_vector_scaling(*case), device),

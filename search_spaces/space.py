@@ -26,6 +26,7 @@ from optuna.distributions import (
 
 from search_spaces import strict_yaml
 from trainables.plain import Plain, Value
+from trainables.plugins import stems
 from trainables.problems import FieldError, nearest
 
 RANGE_KEYS = ("low", "high", "log", "step", "int")
@@ -78,7 +79,7 @@ NO_FILE = SpaceFile("", {}, [Default({})])
 
 def names() -> list[str]:
     """The methods with a file here, sorted."""
-    return sorted(file.stem for file in HERE.glob("*.yaml") if file.stem not in SHARED)
+    return [name for name in stems(HERE, ".yaml") if name not in SHARED]
 
 
 def shared_space(name: str) -> SpaceFile:

@@ -75,7 +75,10 @@ def read(path: Path) -> Any:
 def read_text(path: Path) -> str:
     """A file's text. Raises FieldError if it is missing, too large or no text."""
     try:
-        with open(path, "rb", opener=_without_waiting) as file:
+        # At once, even a pipe that nobody writes.
+        with open(
+            path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)
+        ) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise FieldError("", "is no regular file; a pipe or a device is not read")
             content = file.read(MOST_BYTES + 1)
@@ -94,11 +97,6 @@ def read_text(path: Path) -> str:
         raise FieldError("", "is not UTF-8 text") from None
     except OSError as error:
         raise FieldError("", f"cannot be read: {error.strerror}") from None
-
-
-def _without_waiting(name: str, flags: int) -> int:
-    """Open a file at once, even a pipe that nobody writes."""
-    return os.open(name, flags | os.O_NONBLOCK)
 
 
 def parse(text: str) -> Any:
@@ -123,23 +121,15 @@ def parse(text: str) -> Any:
         raise FieldError("", f"cannot be read: it contains {error}") from None
 
 
-def dump(plain: Any) -> str:
-    """YAML text that `parse` reads back as the same values, in key order."""
-    text: str = yaml.dump(plain, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+def dump(plain: Any, **style: Any) -> str:
+    """YAML text that `parse` reads back as the same values, in key order. style: as PyYAML's."""
+    text: str = yaml.dump(plain, Dumper=_Dumper, sort_keys=False, allow_unicode=True, **style)
     return text
 
 
 def one_line(plain: Any) -> str:
     """A value as one line of YAML: `{low: 0.0, high: 5.0}`."""
-    text = yaml.dump(
-        plain,
-        Dumper=_Dumper,
-        sort_keys=False,
-        allow_unicode=True,
-        default_flow_style=True,
-        width=10**6,
-    )
-    return text.removesuffix("...\n").strip()
+    return dump(plain, default_flow_style=True, width=10**6).removesuffix("...\n").strip()
 
 
 def _check_keys(root: yaml.Node) -> None:

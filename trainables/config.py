@@ -135,7 +135,7 @@ def _build_settings(cls: type[Settings], plain: Mapping[str, Plain]) -> Any:
             except FieldError as error:
                 raise error.under(key) from None
         taken[key] = check_value(cls, spec, value)
-    missing = [spec.name for spec in fields(cls) if spec.name not in taken and _is_required(spec)]
+    missing = [spec.name for spec in required(cls) if spec.name not in taken]
     if missing:
         raise FieldError(missing[0], f"is missing; {cls.__name__} requires it")
     try:
@@ -148,8 +148,9 @@ def _build_settings(cls: type[Settings], plain: Mapping[str, Plain]) -> Any:
         ) from error
 
 
-def _is_required(spec: Field[Any]) -> bool:
-    return spec.default is MISSING and spec.default_factory is MISSING
+def required(cls: type[Settings]) -> list[Field[Any]]:
+    """The fields without a default."""
+    return [spec for spec in fields(cls) if spec.default is spec.default_factory is MISSING]
 
 
 def nested_kind(cls: type, name: str) -> type[Settings] | None:
@@ -166,22 +167,20 @@ def owner_of(config: Settings, path: str) -> tuple[Settings, Any]:
     Raises FieldError with the whole path and the nearest known name.
     """
     owner = config
-    parts = path.split(".")
-    for depth, part in enumerate(parts):
-        try:
-            spec = owner.field_named(part)
-        except FieldError as error:
-            raise error.at(path) from None
-        if depth == len(parts) - 1:
-            if nested_kind(type(owner), part):
-                inner = [inner.name for inner in fields(getattr(owner, part))]
-                raise FieldError(path, "is a group of settings, not a value", nearest("", inner))
-            return owner, spec
-        inner_settings = getattr(owner, part)
-        if not isinstance(inner_settings, Settings):
-            raise FieldError(path, f"'{part}' is a value; it has no settings")
-        owner = inner_settings
-    raise AssertionError("a path has at least one part")
+    *groups, last = path.split(".")
+    try:
+        for group in groups:
+            inner = getattr(owner, owner.field_named(group).name)
+            if not isinstance(inner, Settings):
+                raise FieldError(path, f"'{group}' is a value; it has no settings")
+            owner = inner
+        spec = owner.field_named(last)
+    except FieldError as error:
+        raise error.at(path) from None
+    if nested_kind(type(owner), last):
+        names = [inner.name for inner in fields(getattr(owner, last))]
+        raise FieldError(path, "is a group of settings, not a value", nearest("", names))
+    return owner, spec
 
 
 def value_at(config: Settings, path: str) -> Any:

@@ -36,10 +36,6 @@ class Declarations:
                     ast.Name(name), _, ast.expr() as value
                 ):
                     self._defined[name] = value
-                case ast.Assign([ast.Tuple(targets)], ast.Tuple(values)):
-                    self._defined |= {
-                        ast.unparse(one): value for one, value in zip(targets, values, strict=True)
-                    }
 
     def summary(self, name: str | None = None) -> str:
         """The first line of the docstring of the module, or of what is defined under that name."""

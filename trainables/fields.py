@@ -72,6 +72,11 @@ def choices(default: tuple[str, ...], *others: str, of: str, doc: str = "") -> A
     return field(default=default, metadata={"some": others, "of": of, "doc": doc})
 
 
+def path_text(default: Any = MISSING, *, doc: str = "") -> Any:
+    """A field of a path, stored absolute: workers have another working directory."""
+    return field(default=default, metadata={"is_path": True, "doc": doc})
+
+
 def text(default: Any = MISSING, *, doc: str = "") -> Any:
     """A field of free text (or, by its annotation, any other type that `check_value` supports)."""
     return field(default=default, metadata={"doc": doc})
@@ -123,6 +128,8 @@ def check_value(cls: type, spec: Field[Any], value: Any) -> Any:
     choices = spec.metadata.get("choices")
     if choices is not None and value is not None and value not in choices:
         raise FieldError(spec.name, f"there is no '{value}'", nearest(str(value), choices))
+    if "is_path" in spec.metadata:
+        return os.path.abspath(expanded(str(value), spec.name))
     return value
 
 

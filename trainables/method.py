@@ -18,7 +18,7 @@ from abc import ABC
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -187,58 +187,57 @@ class Method(Settings, ABC):
 class Wrapper(Method, ABC):
     """A method around another, `base`: hooks that are not overridden are the base's."""
 
-    def _base(self) -> Method:
-        base: Method = self.base  # type: ignore[attr-defined]  # subclasses declare the field, last
-        return base
+    if TYPE_CHECKING:  # subclasses declare the field, last
+        base: Method
 
     def _bases(self) -> Iterator[Method]:
         """The wrapped methods, outermost first."""
         base: Method = self
         while isinstance(base, Wrapper):
-            base = base._base()
+            base = base.base
             yield base
 
     @property
     def needs_meta(self) -> bool:
-        return self._base().needs_meta
+        return self.base.needs_meta
 
     @property
     def tensors_only(self) -> bool:
-        return super().tensors_only and self._base().tensors_only
+        return super().tensors_only and self.base.tensors_only
 
     @property
     def differentiates_twice(self) -> bool:
-        return self._base().differentiates_twice
+        return self.base.differentiates_twice
 
     def start(self, task: Task) -> State:
-        return self._base().start(task)
+        return self.base.start(task)
 
     def order(self, learner: Trainer, state: State, generator: torch.Generator) -> Tensor:
-        return self._base().order(learner, state, generator)
+        return self.base.order(learner, state, generator)
 
     def draw(self, steps: int, size: int, generator: torch.Generator) -> dict[str, Tensor]:
-        return self._base().draw(steps, size, generator)
+        return self.base.draw(steps, size, generator)
 
     def prepare(self, batch: Batch, generator: torch.Generator) -> Batch:
-        return self._base().prepare(batch, generator)
+        return self.base.prepare(batch, generator)
 
     def loss(self, logits: Tensor, targets: Tensor, progress: float | Tensor) -> Tensor:
-        return self._base().loss(logits, targets, progress)
+        return self.base.loss(logits, targets, progress)
 
     def observe(self, state: State, batch: Batch, logits: Tensor) -> State:
-        return self._base().observe(state, batch, logits)
+        return self.base.observe(state, batch, logits)
 
     def measured(self, state: State) -> Mapping[str, float | Tensor]:
-        return self._base().measured(state)
+        return self.base.measured(state)
 
     def overrides(self, hook: str) -> bool:
         if getattr(type(self), hook) is getattr(Wrapper, hook):  # forwarded
-            return self._base().overrides(hook)
+            return self.base.overrides(hook)
         return super().overrides(hook)
 
     def _refuse_base(self, hook: str, because: str) -> None:
         """Raise FieldError if the base, or a method it wraps, overrides `hook`."""
-        base = self._base()
+        base = self.base
         if base.overrides(hook):
             theirs = type(base).__name__
             mend = ""

@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.machinery import SourceFileLoader
+from itertools import chain
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
@@ -136,23 +137,18 @@ def _digest(file: Path, size: int, modified: int) -> str:
     return file_digest(file)
 
 
-def _listed(directory: Path, folders: Iterable[str]) -> set[str]:
-    """The files in these folders, without what Python, editors and systems leave there."""
-    paths = [
-        path for folder in folders for path in (directory / folder).rglob("*") if path.is_file()
-    ]
-    names = {path.relative_to(directory) for path in paths if not path.name.endswith(("~", ".pyc"))}
-    return {
-        name.as_posix() for name in names if not any(part.startswith(".") for part in name.parts)
-    }
-
-
 def _is_text(file: Path) -> bool:
     return file.suffix.lower() in TEXTS or file.name == "README"
 
 
 def _digests(directory: Path, folders: Iterable[str]) -> dict[str, str]:
-    return {file: file_digest(directory / file) for file in _listed(directory, folders)}
+    """{file: sha256} in these folders, without what Python, editors and systems leave there."""
+    found = {}
+    for path in chain.from_iterable((directory / folder).rglob("*") for folder in folders):
+        name = path.relative_to(directory).as_posix()
+        if path.is_file() and not name.endswith(("~", ".pyc")) and "/." not in name:
+            found[name] = file_digest(path)
+    return found
 
 
 def stems(directory: Path, suffix: str = ".py") -> list[str]:

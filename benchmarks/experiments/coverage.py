@@ -31,7 +31,7 @@ from scipy.optimize import minimize_scalar
 from study.schema.objective import Objective
 from study.uncertainty.bootstrap import front_shares, measured
 from study.uncertainty.intervals import Interval, intervals, of_difference
-from study.uncertainty.resampling import BINS, Draws, Table
+from study.uncertainty.resampling import BINS, Draws, SampleTerms
 from study.uncertainty.smoothing import LEAST
 from trainables.metrics import AFTER_TEMPERATURE
 from trainables.metrics.shared.post_hoc import fit_temperature
@@ -309,7 +309,7 @@ def studies(count: int) -> Iterator[Simulated]:
             )
             for scale in source.uniform(0.75, 1.3, TRIALS)
         ]
-        tables = [Table.of(pool.logits[chosen], labels, classwise=False) for pool in pools]
+        tables = [SampleTerms.of(pool.logits[chosen], labels, classwise=False) for pool in pools]
         estimates = [table.sums(np.ones((STUDY_SAMPLES, 1))).metrics() for table in tables]
         yield Simulated(
             [pool.metrics() for pool in pools],

@@ -22,7 +22,7 @@ from benchmarks.experiments.coverage import LIFTS, Population, population
 from study.report.style import COLOURS, new_figure, our_settings
 from study.uncertainty.consistency import calibrated_sums
 from study.uncertainty.intervals import Floor, floor_of, mean_floor
-from study.uncertainty.resampling import Table
+from study.uncertainty.resampling import SampleTerms
 
 SIZES = (100, 200, 500, 1000, 2000, 5000, 10_000)
 ERRORS = (0.0, 0.01, 0.03, 0.08)
@@ -48,7 +48,7 @@ class Panel(NamedTuple):
 def floor_at(found: Population, size: int, sets: int) -> Floor:
     source, floors = np.random.default_rng([size, 0]), []
     for _ in range(sets):
-        table = Table.of(*found.sample(size, source), classwise=False)
+        table = SampleTerms.of(*found.sample(size, source), classwise=False)
         drawn = calibrated_sums(table, source.random((size, DRAWS), np.float32))
         floors.append(floor_of(drawn.calibration(["ece"])["ece"]))
     return mean_floor(floors)
@@ -56,7 +56,7 @@ def floor_at(found: Population, size: int, sets: int) -> Floor:
 
 def bias_at(found: Population, size: int, sets: int) -> Bias:
     source = np.random.default_rng([size, 1])
-    tables = (Table.of(*found.sample(size, source), classwise=False) for _ in range(sets))
+    tables = (SampleTerms.of(*found.sample(size, source), classwise=False) for _ in range(sets))
     values = [float(table.total().calibration(["ece"])["ece"][0]) for table in tables]
     return Bias(
         float(np.mean(values)) - found.metrics()["ece"], float(np.std(values, ddof=1)) / sets**0.5

@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from scipy.stats import binomtest, rankdata
 from scipy.stats import t as student
 
-from benchmarks.experiments.pools import POOLS, Recorded, read
+from benchmarks.experiments.pools import POOLS, Pool, read
 from study.analysis.rule import SHARE_OF_NLL
 from study.schema.objective import RAW, TEMPERATURE, as_served
 from trainables import metrics
@@ -53,7 +53,7 @@ CLOSE = 0.02
 MEASURED = ("accuracy", "nll", "ece")
 
 
-def counted(pool: Recorded) -> Recorded:
+def counted(pool: Pool) -> Pool:
     """Without the trials that are no better than the largest class, by a test on all samples."""
     largest = int(np.bincount(pool.labels).max())
     right = (pool.logits.argmax(axis=2) == pool.labels).sum(axis=1)
@@ -61,10 +61,10 @@ def counted(pool: Recorded) -> Recorded:
     kept = [
         binomtest(int(hits), len(pool.labels), chance, "greater").pvalue < 0.01 for hits in right
     ]
-    return Recorded(pool.logits[kept], pool.labels)
+    return Pool(pool.logits[kept], pool.labels)
 
 
-def values_on(pool: Recorded, rows: NDArray[np.int64], also: Sequence[str]) -> Values:
+def values_on(pool: Pool, rows: NDArray[np.int64], also: Sequence[str]) -> Values:
     """Each trial's metrics on these samples."""
     labels = torch.from_numpy(pool.labels[rows])
     each = [
@@ -77,7 +77,7 @@ def values_on(pool: Recorded, rows: NDArray[np.int64], also: Sequence[str]) -> V
 # ---- reproduced ----------------------------------------------------------------------------------
 
 
-def reproduced(pool: Recorded, size: int, seed: int = 0) -> Iterator[tuple[str, float, float]]:
+def reproduced(pool: Pool, size: int, seed: int = 0) -> Iterator[tuple[str, float, float]]:
     """Each metric's rank correlation between halves of splits of that size: over all
     trials, and over the close."""
     pool, source = counted(pool), np.random.default_rng(seed)
@@ -110,7 +110,7 @@ def _ranks_agree(
     return float(np.corrcoef(rankdata(one[both]), rankdata(other[both]))[0, 1])
 
 
-def print_reproduced(pools: Mapping[str, Recorded]) -> None:
+def print_reproduced(pools: Mapping[str, Pool]) -> None:
     found = {
         name: {key: row for key, *row in reproduced(pool, POOLS[name].validation)}
         for name, pool in pools.items()
@@ -135,7 +135,7 @@ SIMILAR = 0.01
 PART = 300
 
 
-def print_resolution(pools: Mapping[str, Recorded]) -> None:
+def print_resolution(pools: Mapping[str, Pool]) -> None:
     print(
         "| pool | accuracy of the pairs | disagree | sd of a difference x root of samples: accuracy"
         " | ECE | NLL |"
@@ -145,7 +145,7 @@ def print_resolution(pools: Mapping[str, Recorded]) -> None:
         print(f"| {name} | {' | '.join(resolution(counted(pool)))} |")
 
 
-def resolution(pool: Recorded, pairs: int = 200, seed: int = 0) -> list[str]:
+def resolution(pool: Pool, pairs: int = 200, seed: int = 0) -> list[str]:
     """Medians and quartiles over pairs among the better half of the trials."""
     source = np.random.default_rng(seed)
     right = pool.logits.argmax(axis=2) == pool.labels
@@ -172,7 +172,7 @@ def resolution(pool: Recorded, pairs: int = 200, seed: int = 0) -> list[str]:
     ]
 
 
-def _few(pool: Recorded, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+def _few(pool: Pool, rows: NDArray[np.int64]) -> NDArray[np.float64]:
     """[trials, MEASURED]"""
     labels = torch.from_numpy(pool.labels[rows])
     each = (
@@ -250,7 +250,7 @@ class Split(NamedTuple):
     truth: NDArray[np.float64]
 
 
-def split_of(pool: Recorded, size: int, seed: int) -> Split:
+def split_of(pool: Pool, size: int, seed: int) -> Split:
     order = np.random.default_rng([seed, size]).permutation(len(pool.labels))
     rows, rest = np.sort(order[:size]), np.sort(order[size:])
     labels, fresh_labels = torch.from_numpy(pool.labels[rows]), torch.from_numpy(pool.labels[rest])
@@ -284,7 +284,7 @@ def _scores(logits: torch.Tensor, labels: torch.Tensor) -> list[float]:
     return [float(hits.mean()), float(nll), float(gaps.abs().sum() / len(labels))]
 
 
-def splits_of(name: str, pool: Recorded, pools: Path) -> list[Split]:
+def splits_of(name: str, pool: Pool, pools: Path) -> list[Split]:
     """Of the pool, kept beside it: another rule needs no other."""
     size, file = POOLS[name].validation, pools / f"{name}_splits_{len(pool.logits)}.npz"
     if not file.exists():
@@ -327,7 +327,7 @@ def interval(values: NDArray[np.float64]) -> tuple[float, float, float]:
     return float(values.mean()), over_splits, over_parts
 
 
-def print_regret(pools: Mapping[str, Recorded], folder: Path, rule: Rule = lowest_sum) -> None:
+def print_regret(pools: Mapping[str, Pool], folder: Path, rule: Rule = lowest_sum) -> None:
     print(
         "Regret of the first row, and paired differences from it of the others, in thousandths:"
         " mean, half-width over"

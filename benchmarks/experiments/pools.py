@@ -155,14 +155,14 @@ def trained(
 # ---- reading -------------------------------------------------------------------------------------
 
 
-class Recorded(NamedTuple):
+class Pool(NamedTuple):
     """logits: [trials, N, K] float32, of the trials that did not diverge; labels: [N]."""
 
     logits: np.ndarray
     labels: np.ndarray
 
 
-def read(name: str, pools: Path) -> Recorded:
+def read(name: str, pools: Path) -> Pool:
     """The pool as far as it is recorded."""
     logits, labels = [], np.empty(0, np.int64)
     for file in sorted((pools / name).glob("*.npz")):
@@ -170,7 +170,7 @@ def read(name: str, pools: Path) -> Recorded:
             if len(stored["labels"]):
                 logits.append(stored["logits"])
                 labels = stored["labels"]
-    return Recorded(np.stack(logits), labels)
+    return Pool(np.stack(logits), labels)
 
 
 def main() -> None:

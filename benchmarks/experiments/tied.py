@@ -23,7 +23,7 @@ from scipy.stats import t as student
 
 from benchmarks.experiments.coverage import LIFTS, drawn_labels, evidence, softmax
 from study.uncertainty.methods import Methods, Seeds
-from study.uncertainty.resampling import Draws, Table
+from study.uncertainty.resampling import Draws, SampleTerms
 
 METRICS = ("error", "nll", "ece")
 SEEDS, RESAMPLES = 3, 200
@@ -96,7 +96,7 @@ def table(
             own = source.normal(size=base.shape) * np.sqrt(1 - kind.method)
             scale, temperature = np.exp(kind.seed * source.normal(size=2))
             logits = (base + noise * scale * (shared + own)) / (sharpness * temperature)
-            networks.append(Table.of(logits, labels, classwise=False))
+            networks.append(SampleTerms.of(logits, labels, classwise=False))
         samples = [
             network.sums(np.ones((kind.samples, 1))).metrics(METRICS) for network in networks
         ]

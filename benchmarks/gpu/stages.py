@@ -33,7 +33,7 @@ from trainables.model import Model, Network
 from trainables.outputs.classifier import Classifier
 from trainables.outputs.predictions import Predictions
 from trainables.training.learner import Learner
-from trainables.training.program import Choices, Table
+from trainables.training.program import Choices, ChoiceTable
 
 Found = dict[str, Any]
 Options = argparse.Namespace
@@ -196,7 +196,7 @@ def synchronisation(options: Options) -> Found:
     for case in cases:
         made = learner(options, **{"batch_size": 64, **case})
         choices = first_batches(made, 3)
-        table = Table(choices, made.device)
+        table = ChoiceTable(choices, made.device)
         table.fill(choices)
         try:
             with made._training(3):

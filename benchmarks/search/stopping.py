@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from benchmarks.search.curves import METRICS, Training, spec_of
 from study.analysis.prediction import kept_between
-from study.analysis.rungs import Entry, goes_on
+from study.analysis.rungs import RungEntry, goes_on
 
 TRIALS = 24  # of a method
 CLASSES = 10  # of every set
@@ -59,14 +59,14 @@ def rung(by: Sequence[str], at: float, keep: float, protects: bool = True) -> Ru
     """The product's rule. at: a fraction of the epochs, rounded."""
 
     def trained(trials: Sequence[Trial]) -> list[int]:
-        entries: list[Entry] = []
+        entries: list[RungEntry] = []
         spent = []
         for number, trial in enumerate(trials):
             epoch = round(at * trial.epochs)
             spent.append(len(trial.rows))
             if len(trial.rows) < epoch:  # it diverged before
                 continue
-            entry = Entry(len(entries), number, trial.costs(epoch, by))
+            entry = RungEntry(len(entries), number, trial.costs(epoch, by))
             if not (protects and trial.protected) and not goes_on(entry, entries, keep):
                 spent[-1] = epoch
             entries.append(entry)

@@ -21,7 +21,7 @@ SHARE_OF_NLL = 0.5  # of a unit of NLL; none where NLL is an objective
 
 
 @dataclass(frozen=True)
-class Decision:
+class TakenTrial:
     """The trial that the rule takes from some, and the next.
 
     following: of the others, the one with the lowest sum. by: the metric in which it falls behind
@@ -33,7 +33,7 @@ class Decision:
     by: str
 
 
-def decide(study: Study, records: Sequence[TrialRecord]) -> Decision | None:
+def decide(study: Study, records: Sequence[TrialRecord]) -> TakenTrial | None:
     """The trial that the rule takes, by validation values as served; None if no trial has them all.
 
     records: those that count; means over seeds as well.
@@ -45,10 +45,10 @@ def decide(study: Study, records: Sequence[TrialRecord]) -> Decision | None:
     ranked = sorted(range(len(measured)), key=lambda place: math.fsum(costs[place].values()))
     first = ranked[0]
     if len(ranked) == 1:
-        return Decision(measured[first], None, "")
+        return TakenTrial(measured[first], None, "")
     second = ranked[1]
     behind = {name: costs[second][name] - cost for name, cost in costs[first].items()}
-    return Decision(measured[first], measured[second], max(behind, key=lambda name: behind[name]))
+    return TakenTrial(measured[first], measured[second], max(behind, key=lambda name: behind[name]))
 
 
 def in_units(study: Study, record: TrialRecord) -> dict[str, float]:

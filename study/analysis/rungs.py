@@ -18,7 +18,7 @@ FIRST = 3  # trials of a method that always go on: there is nothing yet to compa
 
 
 @dataclass(frozen=True)
-class Entry:
+class RungEntry:
     """A trial at a rung. place: how many of its method came before it; costs: smaller is better."""
 
     place: int
@@ -26,7 +26,7 @@ class Entry:
     costs: Costs
 
 
-def goes_on(entry: Entry, before: Sequence[Entry], keep: float) -> bool:
+def goes_on(entry: RungEntry, before: Sequence[RungEntry], keep: float) -> bool:
     """Whether a trial is among the best `keep` of itself and those recorded before it.
 
     before: the entries with a smaller place, in any order.
@@ -39,7 +39,7 @@ def going_on(count: int, keep: float) -> int:
     return math.ceil(round(keep * count, 9))
 
 
-def rank(entry: Entry, before: Sequence[Entry]) -> int:
+def rank(entry: RungEntry, before: Sequence[RungEntry]) -> int:
     """The trial's place, from 1, among itself and those recorded before it.
 
     They are ordered by non-dominated sorting (Deb et al. 2002); within a front by crowding
@@ -67,12 +67,12 @@ def is_protected(variant: Variant, number: int) -> bool:
     return is_baseline or not variant.space.distributions or number < len(variant.space.defaults)
 
 
-def entries_of(records: Iterable[TrialRecord], epoch: int) -> list[Entry]:
+def entries_of(records: Iterable[TrialRecord], epoch: int) -> list[RungEntry]:
     """The entries of a method's trials at a rung, by place."""
     entries = []
     for record in records:
         if rung := record.rungs.get(str(epoch)):
-            entries.append(Entry(rung.place, record.number, tuple(rung.costs)))
+            entries.append(RungEntry(rung.place, record.number, tuple(rung.costs)))
     return sorted(entries, key=lambda entry: entry.place)
 
 

@@ -45,7 +45,7 @@ from trainables.problems import FieldError
 
 if TYPE_CHECKING:
     from study.uncertainty.intervals import Interval
-    from study.uncertainty.methods import Measured
+    from study.uncertainty.methods import NetworkPredictions
 
 LEVEL = 0.95
 WORDS_IN_ORDER = (AS_GOOD, NOT_TOLD, BETTER, f"{BETTER} and {WORSE}", WORSE)
@@ -269,7 +269,7 @@ def _confirmed(found: Results, confirmation: Confirmation, level: float) -> Answ
 
 
 def _over_seeds(
-    row: Confirmed, networks: Sequence[Measured], names: Sequence[str], level: float
+    row: Confirmed, networks: Sequence[NetworkPredictions], names: Sequence[str], level: float
 ) -> dict[str, Interval | float]:
     """Test values of these metrics: means over seeds, with intervals where there are any."""
     from study.uncertainty.methods import mean_over_seeds
@@ -371,7 +371,7 @@ def _words_on_test(
     study: Study,
     row: Confirmed,
     baseline: Confirmed | None,
-    networks: Mapping[str, Sequence[Measured]],
+    networks: Mapping[str, Sequence[NetworkPredictions]],
     level: float,
 ) -> dict[str, str]:
     """The words for cross-entropy's default beside the row on test; empty with none to compare."""
@@ -394,7 +394,7 @@ def _of_the_baseline(
     study: Study,
     row: Confirmed,
     baseline: Confirmed | None,
-    networks: Mapping[str, Sequence[Measured]],
+    networks: Mapping[str, Sequence[NetworkPredictions]],
     words: Mapping[str, str],
     level: float,
 ) -> list[str]:

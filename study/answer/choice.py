@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from study.analysis.ranking import Ranking, Reasons, rules_of, set_aside_line
-from study.analysis.rule import Decision, decide
+from study.analysis.rule import TakenTrial, decide
 from study.analysis.selection import NotWorse, pick
 from study.answer.confirmation import Confirmation, Confirmed, Results, moments
 from study.schema.objective import Objective
@@ -29,7 +29,7 @@ class Choice:
     record: TrialRecord
     row: Confirmed | None = None
     confirmation: Confirmation | None = None
-    decision: Decision | None = None
+    decision: TakenTrial | None = None
 
     @property
     def names(self) -> dict[str, str | None]:
@@ -98,7 +98,7 @@ def _selected(
     aside: Reasons,
     rule: str | None,
     not_worse: NotWorse,
-) -> tuple[TrialRecord, Decision | None]:
+) -> tuple[TrialRecord, TakenTrial | None]:
     """The trial that the rule selects among those that count; for the answer's, its decision."""
     if not records and aside:
         raise FieldError(

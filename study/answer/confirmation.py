@@ -194,7 +194,7 @@ def default_label(label: str) -> str:
 
 def default_texts(found: Confirmation) -> dict[str, str]:
     """Whose settings each default is, by label: `published default (Mukhoti et al. 2020)`."""
-    from study.schema.recommended import standing, standing_text
+    from study.schema.recommendations import standing, standing_text
 
     spec = found.study.spec
     labels = [row.label for row in found.rows if row.role == "default"]

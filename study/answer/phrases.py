@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from study.analysis.rule import Decision, nll_unit
+from study.analysis.rule import TakenTrial, nll_unit
 from study.answer.confirmation import Confirmed
 from study.schema.objective import TEMPERATURE
 from study.store.study import Study
@@ -29,7 +29,7 @@ def headline(name: str, served: str, baseline: Mapping[str, str]) -> str:
 
 
 def why(
-    study: Study, decision: Decision | None, many: str, names: Mapping[str, str] | None = None
+    study: Study, decision: TakenTrial | None, many: str, names: Mapping[str, str] | None = None
 ) -> str:
     """The metric by which the rule took the model, and what follows it. names: rows' by label."""
     if decision is None or decision.following is None:

@@ -16,12 +16,12 @@ from study.store.study import Study
 from study.uncertainty.bootstrap import RESAMPLES, by_prefix, logits_of, prefixed
 from study.uncertainty.equal_sizes import DRAWS, RESIZED, means_of_rows, rows_drawn
 from study.uncertainty.intervals import LEVEL, Floor
-from study.uncertainty.methods import Measured, floors_over_seeds
+from study.uncertainty.methods import NetworkPredictions, floors_over_seeds
 from study.uncertainty.resampling import Indices
 from trainables.metrics import describe
 from trainables.problems import FieldError
 
-Networks = dict[str, list[Measured]]  # by row
+Networks = dict[str, list[NetworkPredictions]]  # by row
 Floors = dict[str, dict[str, Floor]]  # by row and metric
 
 
@@ -119,7 +119,7 @@ class Resize:
         """The rows that each draw takes of the larger split."""
         return rows_drawn(self.samples, self.size)
 
-    def errors(self, network: Measured, names: Collection[str]) -> dict[str, float]:
+    def errors(self, network: NetworkPredictions, names: Collection[str]) -> dict[str, float]:
         """The network's errors at the smaller size."""
         found: dict[str, float] = {}
         labels = network.predictions.labels.numpy()
@@ -132,7 +132,7 @@ class Resize:
 def _shrinkage(
     search: Study,
     row: Confirmed,
-    networks: Sequence[Measured],
+    networks: Sequence[NetworkPredictions],
     shrunk: Collection[str],
     resize: Resize,
 ) -> dict[str, float]:
@@ -148,7 +148,7 @@ def _shrinkage(
         for name in biased:
             tests[name] = fmean(of[name] for of in errors) if errors else math.nan
     elif biased:
-        network = Measured(stored_predictions(search, row.candidate))
+        network = NetworkPredictions(stored_predictions(search, row.candidate))
         searched = searched | resize.errors(network, biased)
     values = {name: describe(name).sign * (tests[name] - searched[name]) for name in names}
     return {name: value for name, value in values.items() if math.isfinite(value)}

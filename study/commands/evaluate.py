@@ -215,7 +215,7 @@ def _conventions(predictions: Predictions, bins: int, say: Say) -> dict[str, flo
     from trainables.metrics import conventions
 
     say("ECE in other libraries")
-    return conventions.evaluate(predictions.logits, predictions.labels, bins)
+    return conventions.by_convention(predictions.logits, predictions.labels, bins)
 
 
 def _conventions_plain(found: dict[str, float]) -> dict[str, object]:
@@ -258,4 +258,4 @@ def _ood(predictions: Predictions, file: Path, ood: Path) -> dict[str, float]:
             f"has {other.shape[1]} classes, {file} has {own.shape[1]}",
             "Both must come from one model.",
         )
-    return out_of_distribution.evaluate_at(own, other, predictions.temperature())
+    return out_of_distribution.separation_at(own, other, predictions.temperature())

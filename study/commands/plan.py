@@ -20,7 +20,7 @@ from study.terminal.console import (
 )
 
 if TYPE_CHECKING:
-    from study.engine.probe import Probed
+    from study.engine.probe import ProbedStudy
     from study.schema.spec import StudySpec
     from study.store.study import Study
     from trainables.loading.cache import Prepared
@@ -211,7 +211,7 @@ def _probed(
     probe: bool,
     address: str | None,
     cpus: int | None,
-) -> tuple[Probed | None, int, dict[str, float]]:
+) -> tuple[ProbedStudy | None, int, dict[str, float]]:
     """The probe, if asked for; how many trials fit at once; the costs the budget expects."""
     from study.engine.budget import expected_costs
     from study.engine.probe import probe_here, probe_on_cluster, slots_here
@@ -244,7 +244,7 @@ def _probed(
     return probed, slots, expected
 
 
-def _predictions(spec: StudySpec, probed: Probed, slots: int) -> tuple[Any, Any]:
+def _predictions(spec: StudySpec, probed: ProbedStudy, slots: int) -> tuple[Any, Any]:
     """The costs of all trials trained to their end and, if the study stops early, with that."""
     from study.analysis.prediction import predict
 
@@ -254,14 +254,14 @@ def _predictions(spec: StudySpec, probed: Probed, slots: int) -> tuple[Any, Any]
     return whole, predict(spec, probed.probes, slots, True)
 
 
-def _prediction_plain(spec: StudySpec, probed: Probed, slots: int) -> dict[str, Any]:
+def _prediction_plain(spec: StudySpec, probed: ProbedStudy, slots: int) -> dict[str, Any]:
     from study.terminal.prediction import prediction_plain
 
     found = prediction_plain(*_predictions(spec, probed, slots))
     return {**found, "memory_free": probed.memory_free, "device_size": probed.device_size}
 
 
-def _print_prediction(spec: StudySpec, probed: Probed, slots: int) -> None:
+def _print_prediction(spec: StudySpec, probed: ProbedStudy, slots: int) -> None:
     from study.terminal.prediction import prediction_lines, prediction_table
 
     whole, stopped = _predictions(spec, probed, slots)

@@ -23,7 +23,7 @@ from study.terminal.console import (
 if TYPE_CHECKING:
     from study.answer.confirmation import Confirmation, Results
     from study.answer.sizes import Sizes
-    from study.report.comparison import Block, Table
+    from study.report.comparison import Block, ComparisonTable
     from study.report.page_data import Plain
     from study.store.study import Study
 
@@ -120,7 +120,9 @@ def _table(
     console.say(f"wrote {output}")
 
 
-def _blocks(studies: tuple[str, ...], bootstrap: int, level: float, storage: str | None) -> Table:
+def _blocks(
+    studies: tuple[str, ...], bootstrap: int, level: float, storage: str | None
+) -> ComparisonTable:
     from study.answer.confirmation import results_of
     from study.report.comparison import combine
     from study.store.study import open_study

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from study.analysis.prediction import predict
-from study.engine.probe import Probed, probe_here, probe_on_cluster
+from study.engine.probe import ProbedStudy, probe_here, probe_on_cluster
 from study.schema.errors import SpecError
 from study.schema.resources import Resources
 from study.schema.spec import StudySpec
@@ -105,7 +105,7 @@ def expected_costs(
     digest: str,
     say: Callable[[str], None],
     on_cluster: bool = False,
-    probed: Probed | None = None,
+    probed: ProbedStudy | None = None,
 ) -> dict[str, float]:
     """By label, what a trial costs in hours of the budget: the mean of its ended ones, else by a
     probe.

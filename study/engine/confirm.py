@@ -262,7 +262,7 @@ class ModelEvaluator:
         written = answers.save(self.study.files(record) / file)
         if shift.ood:
             own = Predictions.load(checked_file(self.study, record, TEST_FILE, tested.digests))
-            metrics = out_of_distribution.evaluate_at(own.logits, answers.logits, temperature)
+            metrics = out_of_distribution.separation_at(own.logits, answers.logits, temperature)
         else:
             found = answers.evaluate_at(temperature)
             metrics = {key: value for key, value in found.items() if plain_name(key) in ESSENTIAL}

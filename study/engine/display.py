@@ -10,7 +10,7 @@ from study.schema.spec import StudySpec
 from study.store.trials import Listener, Trials
 
 
-class Steps(Protocol):
+class ShowsSteps(Protocol):
     """Shows what is done before there are results."""
 
     def __call__(self, step: str) -> None:
@@ -29,7 +29,7 @@ class Display(Protocol):
     def say(self, line: str) -> None:
         """Show a line that stays."""
 
-    def steps(self) -> AbstractContextManager[Steps]:
+    def steps(self) -> AbstractContextManager[ShowsSteps]:
         """Steps that leave nothing behind."""
 
     def following(

@@ -8,7 +8,7 @@ from typing import Any
 
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 
-from study.analysis.rungs import Entry, entries_of, goes_on, going_on, is_protected, rank
+from study.analysis.rungs import RungEntry, entries_of, goes_on, going_on, is_protected, rank
 from study.schema.spec import StudySpec
 from study.store.ledger import Ledger
 from study.store.trials import Decision, TrialRecord
@@ -44,7 +44,7 @@ def decided(ledger: Ledger, spec: StudySpec, record: TrialRecord, rung: Reached)
     if str(epoch) in record.rungs:
         return record.rungs[str(epoch)]
     before = entries_of(ledger.records(record.label), epoch)
-    here = Entry(len(before), record.number, tuple(rung.costs))
+    here = RungEntry(len(before), record.number, tuple(rung.costs))
     file = f"rung-{epoch}.npz"
     digests = {file: outcome.digests[file]}
     decision = Decision(here.place, rung.costs, outcome.attempt, digests)

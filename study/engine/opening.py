@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from study.engine.display import Steps
+from study.engine.display import ShowsSteps
 from study.schema.compatibility import completed_meaning, refuse_changes
 from study.schema.errors import LedgerError, SpecError
 from study.schema.objective import TEMPERATURE, served_by_default
@@ -39,7 +39,9 @@ from trainables.plugins import keep_extensions
 from trainables.problems import FieldError, UserError
 
 
-def prepare_data(spec: StudySpec, file_name: str, steps: AbstractContextManager[Steps]) -> Prepared:
+def prepare_data(
+    spec: StudySpec, file_name: str, steps: AbstractContextManager[ShowsSteps]
+) -> Prepared:
     """The study's data, decoded once on this machine; of shift sets only the header is read. Raises
     SpecError if data, an objective or a shift set is unusable."""
     with steps as step, located(file_name, "data"):

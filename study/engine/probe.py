@@ -20,7 +20,7 @@ from study.machines.ray_session import Offer, check_fits
 from study.machines.stopping import temporary_folder
 from study.schema import own_code
 from study.schema.errors import SpecError
-from study.schema.probed import settings_of
+from study.schema.probe_settings import settings_of
 from study.schema.resources import slots
 from study.schema.spec import StudySpec
 from trainables.config import with_value
@@ -30,11 +30,11 @@ Say = Callable[[str], None]
 # As many processes as trials train at once, at most this many: beside others a trial takes more of
 # a CPU's time.
 MOST_COPIES = 8
-CHILD = "from study.engine.probing import main; main()"
+CHILD = "from study.engine.probe_worker import main; main()"
 
 
 @dataclass(frozen=True)
-class Probed:
+class ProbedStudy:
     """probes: by label. memory_free, device_size: bytes of the machine, or of the one that has
     least; None: unknown."""
 
@@ -47,7 +47,7 @@ class Probed:
 
 
 def _job(spec: StudySpec, label: str, digest: str) -> tuple[list[float], dict[str, Any]]:
-    """The weights of what is probed for a label, and what `probing.answer` is given."""
+    """The weights of what is probed for a label, and what `probe_worker.answer` is given."""
     base = spec.trial_mapping(label)
     resources = spec.resources_of(label)
     weights = []
@@ -85,7 +85,7 @@ def probe_here(
     labels: Iterable[str],
     say: Say,
     cpus: int | None = None,
-) -> Probed:
+) -> ProbedStudy:
     """Probe the methods one after another, in processes of their own. Raises SpecError naming one
     that fails."""
     jobs = {label: _job(spec, label, digest) for label in labels}
@@ -161,12 +161,12 @@ def _mean(costs: list[dict[str, Any]]) -> dict[str, Any]:
 
 def probe_on_cluster(
     spec: StudySpec, file_name: str, digest: str, labels: Iterable[str], say: Say
-) -> Probed:
+) -> ProbedStudy:
     """Probe each method in a Ray task with the resources of its trials, on the joined cluster.
     Raises SpecError."""
     import ray
 
-    from study.engine.probing import answer
+    from study.engine.probe_worker import answer
 
     jobs = {label: _job(spec, label, digest) for label in labels}
     pending = {}
@@ -198,7 +198,7 @@ def _check(found: Mapping[str, Any], file_name: str, label: str) -> None:
 
 def _gathered(
     jobs: Mapping[str, tuple[list[float], Any]], answers: Mapping[str, Mapping[str, Any]]
-) -> Probed:
+) -> ProbedStudy:
     probes: dict[str, Probes] = {
         label: [
             (weight, Cost(**cost))
@@ -206,7 +206,7 @@ def _gathered(
         ]
         for label, (weights, _) in jobs.items()
     }
-    return Probed(probes, _least(answers, "memory_free"), _least(answers, "device_size"))
+    return ProbedStudy(probes, _least(answers, "memory_free"), _least(answers, "device_size"))
 
 
 def _least(answers: Mapping[str, Mapping[str, Any]], name: str) -> int | None:

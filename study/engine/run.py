@@ -11,7 +11,7 @@ from typing import Any
 
 from study.analysis.ranking import rules_of
 from study.engine.budget import Spending, expected_costs
-from study.engine.display import Display, Steps
+from study.engine.display import Display, ShowsSteps
 from study.engine.keeping import ModelKeeper
 from study.engine.opening import (
     existing_study,
@@ -121,7 +121,7 @@ def _ray(
     root: Path,
     prepared: Prepared,
     address: str | None,
-    steps: Steps,
+    steps: ShowsSteps,
     cpus: int | None,
     stopping: Stopping,
 ) -> Iterator[Join]:
@@ -164,7 +164,7 @@ def _train(
     targets: Targets,
     join: Join,
     display: Display,
-    steps: Steps,
+    steps: ShowsSteps,
     stopping: Stopping,
     expected: Mapping[str, float],
 ) -> RunResult:
@@ -212,7 +212,7 @@ def _tune(
     targets: Targets,
     join: Join,
     stopping: Stopping,
-    steps: Steps,
+    steps: ShowsSteps,
 ) -> None:
     """Join Ray and train until every budget is met or a stop is requested."""
     with join as slots:

@@ -28,8 +28,8 @@ from study.schema.uris import TrackingError, public_uri, resolve_uri, sqlite_fil
 from study.store.connection import is_database, lacks_password, shown, writing_problem
 from study.store.driver_lock import driver_is_alive
 from study.store.study import Study, reopened
+from study.tracking.artifact_check import try_artifact
 from study.tracking.client import what_happened
-from study.tracking.probe import try_artifact
 from study.tracking.reader import reach
 from trainables.problems import UserError
 
@@ -55,7 +55,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Report:
+class DoctorReport:
     """All findings, grouped by machine."""
 
     findings: list[Finding]
@@ -69,8 +69,8 @@ class Report:
         return json.dumps({"ok": self.ok, "findings": findings})
 
     @staticmethod
-    def from_json(text: str) -> Report:
-        return Report([Finding(**finding) for finding in json.loads(text)["findings"]])
+    def from_json(text: str) -> DoctorReport:
+        return DoctorReport([Finding(**finding) for finding in json.loads(text)["findings"]])
 
 
 def diagnose(
@@ -80,7 +80,7 @@ def diagnose(
     address: str | None,
     cpus: int | None = None,
     opened: Study | None = None,
-) -> Report:
+) -> DoctorReport:
     """Check every node of the cluster at `address`, or this machine; with `spec`, also its data,
     extensions, resources.
 
@@ -99,7 +99,7 @@ def diagnose(
             node = ask_here(root, trial)
             if spec is not None:
                 around += _resources_here(spec, node, cpus)
-            return Report([*_judge(node, node, root, trial, shares), *around])
+            return DoctorReport([*_judge(node, node, root, trial, shares), *around])
         own = _own_facts(trial)
         if own.data_problem:  # no run could start, so the nodes' data do not matter
             around.append(Finding(HERE, "data", "failed", own.data_problem))
@@ -110,11 +110,11 @@ def diagnose(
             nodes = ask_nodes(root, trial, own.data)
     except OSError as error:
         problem = f"{root}: {error.strerror or error}. Create it, or give --storage DIR."
-        return Report([Finding(HERE, "storage", "failed", problem), *around])
+        return DoctorReport([Finding(HERE, "storage", "failed", problem), *around])
     findings = []
     for node in nodes:
         findings += _judge(node, own, root, trial, shares)
-    return Report(findings + around)
+    return DoctorReport(findings + around)
 
 
 def _own_facts(trial: Trial | None) -> NodeFacts:

@@ -78,7 +78,7 @@ def check_nodes(spec: StudySpec, root: Path, data_digest: str, say: Callable[[st
     needs = [spec.resources_of(variant.label) for variant in spec.variants]
     nodes = [node for node in alive_nodes() if any(slots([node], each) for each in needs)]
     say(f"checking {len(nodes)} nodes")
-    with Probe(root) as probe:
+    with StorageProbe(root) as probe:
         code: Question = (node_facts.code, (spec.extensions,))
         answers = _ask(nodes, lambda node: [code, probe.question(node)], PATIENCE)
         found = {node: probe.seen(node, answer) for node, answer in answers.items()}
@@ -151,7 +151,7 @@ def ask_nodes(root: Path, trial: Trial | None, data_digest: str | None) -> list[
     """All facts of every node of the joined Ray. trial: to check its data; None: do not."""
     nodes = alive_nodes()
     common = _common(root, trial)
-    with Probe(root) as probe:
+    with StorageProbe(root) as probe:
         answers = _ask(nodes, lambda node: [*common, probe.question(node)], PATIENCE)
         found = {node: probe.seen(node, answer) for node, answer in answers.items()}
     there = [node for node in nodes if node["NodeID"] in found]
@@ -177,7 +177,7 @@ def _facts_of(node: Node, answer: Facts) -> NodeFacts:
 
 def ask_here(root: Path, trial: Trial | None) -> NodeFacts:
     """`ask_nodes` for this machine, without Ray."""
-    with Probe(root) as probe:
+    with StorageProbe(root) as probe:
         questions = [*_common(root, trial), probe.question("here")]
         if trial is not None:
             questions.append((node_facts.prepared, (trial, None, True)))
@@ -278,7 +278,7 @@ def _last_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[-1][:300]
 
 
-class Probe:
+class StorageProbe:
     """A temporary folder in the storage with a token that nodes must read and a lock they must not
     get."""
 
@@ -287,7 +287,7 @@ class Probe:
         self._folder = root / f".calstudy-doctor-{secrets.token_hex(6)}"
         self._token = secrets.token_hex(16)
 
-    def __enter__(self) -> Probe:
+    def __enter__(self) -> StorageProbe:
         self._made = [path for path in (self._root, *self._root.parents) if not path.exists()]
         self._folder.mkdir(parents=True)
         (self._folder / "token").write_text(self._token)

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 from search_spaces import strict_yaml
 from study.machines import node_facts
-from study.machines.doctor import Report
+from study.machines.doctor import DoctorReport
 from study.machines.nodes import DATA_PATIENCE
 from study.machines.ray_compat import UPLOAD_LOGGERS, job_client
 from study.machines.ray_session import ClusterError, set_environment
@@ -225,14 +225,14 @@ def _start(client: Any, folder: Path, job: str, words: list[str], metadata: dict
 # ---- doctor, then run ----------------------------------------------------------------------------
 
 
-def diagnose_as_job(request: JobRequest, address: str) -> Report:
+def diagnose_as_job(request: JobRequest, address: str) -> DoctorReport:
     """The report of `calstudy doctor` on the head. Raises ClusterError if it cannot run there."""
     client = connect(address)
     with package(request) as folder, _errors_of(address):
         return _diagnose(client, request, address, folder)
 
 
-def _diagnose(client: Any, request: JobRequest, address: str, folder: Path) -> Report:
+def _diagnose(client: Any, request: JobRequest, address: str, folder: Path) -> DoctorReport:
     job = _job_id("doctor", request.spec.name if request.spec is not None else "cluster")
     _start(client, folder, job, ["doctor", *request.words, "--json"], {"calstudy": "doctor"})
     try:
@@ -252,7 +252,7 @@ def _diagnose(client: Any, request: JobRequest, address: str, folder: Path) -> R
             )
             mend = f"{needed} {mend}"
         raise ClusterError(f"doctor failed on the head: {last.rstrip('.')}", mend)
-    return Report.from_json(found[-1])
+    return DoctorReport.from_json(found[-1])
 
 
 def _wait(client: Any, job: str) -> None:
@@ -269,7 +269,7 @@ def _wait(client: Any, job: str) -> None:
 class Submitted:
     """The doctor's report, and the job if it was started."""
 
-    report: Report
+    report: DoctorReport
     job: str | None
 
 

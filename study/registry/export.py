@@ -24,7 +24,7 @@ from study.registry.upload import (
 from study.registry.verify import (
     SAME_PATH_LIMIT,
     NotVerified,
-    evaluate,
+    metrics_of_probs,
     probabilities_digest,
     validation_of,
 )
@@ -169,7 +169,7 @@ def _candidate(
         "probabilities_sha256": probabilities_digest(probs),
         "predictions_sha256": record.digests["predictions.npz"],
         "model_sha256": record.digests["model.pt"],
-        "metrics": evaluate(probs, split.labels),
+        "metrics": metrics_of_probs(probs, split.labels),
         "metrics_of_trial": record.metrics,
         "epoch": record.epoch,
         "device": record.device,

@@ -22,7 +22,7 @@ from study.schema.objective import (
     other_than,
     searched_for,
 )
-from study.schema.recommended import OWN_SETTINGS, standing, standing_text
+from study.schema.recommendations import OWN_SETTINGS, standing, standing_text
 from study.schema.temperature import FIT_IN_WORDS, temperature_note
 from study.store.files import checked_file
 from study.store.openings import TEST_FILE, Tested

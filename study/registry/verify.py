@@ -63,7 +63,7 @@ class NotVerified(Exception):
 
 
 @dataclass(frozen=True)
-class Check:
+class Comparison:
     """One comparison: the value found and its limit."""
 
     name: str
@@ -77,7 +77,7 @@ class VerifyReport:
     """`problem`: why nothing was compared. `flipped`: samples on a tie that fell the other way."""
 
     model: str
-    checks: tuple[Check, ...] = ()
+    checks: tuple[Comparison, ...] = ()
     num_samples: int = 0
     flipped: int = 0
     metrics: dict[str, float | None] = field(default_factory=dict)
@@ -99,7 +99,7 @@ class VerifyReport:
             {**check, "found": math.nan if check["found"] is None else check["found"]}
             for check in plain["checks"]
         ]
-        return cls(checks=tuple(Check(**check) for check in checks), **rest)
+        return cls(checks=tuple(Comparison(**check) for check in checks), **rest)
 
 
 # ---- shared by export and verify -----------------------------------------------------------------
@@ -135,9 +135,9 @@ def probabilities_digest(probs: np.ndarray) -> str:
     return hashlib.sha256(np.ascontiguousarray(probs, dtype="<f4").tobytes()).hexdigest()
 
 
-def evaluate(probs: np.ndarray, labels: Tensor) -> dict[str, float | None]:
+def metrics_of_probs(probs: np.ndarray, labels: Tensor) -> dict[str, float | None]:
     """Every metric of probabilities [N, K]; None if not finite (a label with probability 0)."""
-    found = metrics.evaluate(_logits(probs), labels, BINS)
+    found = metrics.measure_stored(_logits(probs), labels, BINS)
     return {name: _finite(value) for name, value in found.items()}
 
 
@@ -175,14 +175,14 @@ def compare(
     difference = float(np.abs(found.astype(np.float64) - reference).max())
     checks = [_check("probabilities", difference, SAME_PATH_LIMIT)]
     flipped = (_decisions(found, labels) != _decisions(reference, labels)).any(dim=1)
-    values = evaluate(found, labels)
-    settled = evaluate(np.where(flipped.numpy()[:, None], reference, found), labels)
+    values = metrics_of_probs(found, labels)
+    settled = metrics_of_probs(np.where(flipped.numpy()[:, None], reference, found), labels)
     for name, expected in recorded.items():
         differs = _distance(values.get(name), expected)
         is_tie = differs > METRIC_LIMIT >= _distance(settled.get(name), expected) and checks[0].ok
         label = f"{name} ({int(flipped.sum())} samples on a tie)" if is_tie else name
         checks.append(
-            Check(label, _short(differs), METRIC_LIMIT, is_tie or differs <= METRIC_LIMIT)
+            Comparison(label, _short(differs), METRIC_LIMIT, is_tie or differs <= METRIC_LIMIT)
         )
     return [checks, int(flipped.sum()), values]
 
@@ -205,8 +205,8 @@ def _distance(found: float | None, expected: float | None) -> float:
     return abs(found - expected)
 
 
-def _check(name: str, found: float, limit: float) -> Check:
-    return Check(name, _short(found), limit, found <= limit)
+def _check(name: str, found: float, limit: float) -> Comparison:
+    return Comparison(name, _short(found), limit, found <= limit)
 
 
 def _short(value: float) -> float:

@@ -21,7 +21,12 @@ from study.store.files import stored_predictions
 from study.store.study import Study
 from study.store.trials import TrialRecord, Trials
 from study.uncertainty.intervals import LEVEL, Floor
-from study.uncertainty.methods import Measured, Methods, compare_methods, floors_over_seeds
+from study.uncertainty.methods import (
+    Methods,
+    NetworkPredictions,
+    compare_methods,
+    floors_over_seeds,
+)
 from study.uncertainty.words import AS_GOOD, NOT_TOLD, word_for
 from trainables.metrics import AFTER_TEMPERATURE, described
 from trainables.problems import FieldError
@@ -98,7 +103,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Table:
+class ComparisonTable:
     """Blocks below each other, over the same columns."""
 
     blocks: tuple[Block, ...]
@@ -217,7 +222,10 @@ def block_of_tests(
 
 
 def with_ties(
-    block: Block, networks: Mapping[str, Sequence[Measured]], resamples: int, level: float = LEVEL
+    block: Block,
+    networks: Mapping[str, Sequence[NetworkPredictions]],
+    resamples: int,
+    level: float = LEVEL,
 ) -> Block:
     """The block with floors and rows compared. networks: each row's, on the block's samples.
 
@@ -233,18 +241,19 @@ def with_ties(
 
 def networks_on_validation(
     study: Study, rows: Sequence[TableRow], records: Trials
-) -> dict[str, list[Measured]]:
+) -> dict[str, list[NetworkPredictions]]:
     """The networks of rows that repeat. Raises FieldError if predictions are missing or altered."""
     repeats = [row.label for row in rows if row.role == "repeats"]
     return {
         label: [
-            Measured(stored_predictions(study, record)) for record in records.complete.of(label)
+            NetworkPredictions(stored_predictions(study, record))
+            for record in records.complete.of(label)
         ]
         for label in repeats
     }
 
 
-def combine(blocks: Sequence[Block], notes: Sequence[str] = ()) -> Table:
+def combine(blocks: Sequence[Block], notes: Sequence[str] = ()) -> ComparisonTable:
     """One table of several studies, with notes on what cannot be compared across them.
 
     Raises FieldError if there is nothing to show, or a study is given twice.
@@ -262,7 +271,7 @@ def combine(blocks: Sequence[Block], notes: Sequence[str] = ()) -> Table:
     searched = [block for block in blocks if any(row.chosen_from > 1 for row in block.rows)]
     if len({block.objectives for block in searched}) > 1:
         across.append("the studies selected their best trials by different objectives")
-    return Table(tuple(blocks), (*across, *notes))
+    return ComparisonTable(tuple(blocks), (*across, *notes))
 
 
 # ---- cells ---------------------------------------------------------------------------------------

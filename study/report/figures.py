@@ -32,7 +32,7 @@ from study.report.style import (
     OUTSIDE,
     SMALL,
     TEXT,
-    Entry,
+    LegendEntry,
     Style,
     displayed,
     finish,
@@ -108,7 +108,7 @@ def _draw_bins(axes: Axes, found: Reliability) -> None:
     axes.set_yticks([0, 0.5, 1])
 
 
-def _bin_entries() -> list[Entry]:
+def _bin_entries() -> list[LegendEntry]:
     dots = [
         Line2D([], [], color=colour, marker=marker, markersize=4, linestyle="none")
         for colour, marker in (INSIDE, OUTSIDE)
@@ -148,7 +148,7 @@ def draw_growth(
                 )
         row[0].set_ylabel("hypervolume", fontsize=TEXT)
         row[0].set_ylim(volume_limits([curve.volume for curve in curves.values()]))
-    entries: list[Entry] = []
+    entries: list[LegendEntry] = []
     if len(rows) > 1:
         grid[0, 0].set_title("all methods", fontsize=TEXT, loc="left")
         grid[1, 0].set_title("per method", fontsize=TEXT, loc="left")
@@ -361,7 +361,7 @@ def draw_gamma(
         axes.set_xlabel("epoch", fontsize=TEXT)
     for axes in grid[:, 0]:
         axes.set_ylabel("gamma", fontsize=TEXT)
-    entries: list[Entry] = [
+    entries: list[LegendEntry] = [
         (Line2D([], [], color="0.3", linewidth=1.1), "median"),
         (Patch(color="0.3", alpha=0.25), "5% to 95%"),
     ]
@@ -455,10 +455,10 @@ def line_styles(labels: Sequence[str], first: Sequence[str]) -> dict[str, Style]
     return styles_of(list(dict.fromkeys(first))[: len(COLOURS)])
 
 
-def line_entries(labels: Mapping[str, object], styles: Mapping[str, Style]) -> list[Entry]:
+def line_entries(labels: Mapping[str, object], styles: Mapping[str, Style]) -> list[LegendEntry]:
     """Legend entries of the coloured methods, and one that counts the grey ones."""
     drawn = [label for label in styles if label in labels]
-    entries: list[Entry] = [
+    entries: list[LegendEntry] = [
         (Line2D([], [], color=styles[label][0], marker=styles[label][1], **_LINE), label)
         for label in drawn
     ]

@@ -23,7 +23,7 @@ from study.report.style import (
     PLOT_HEIGHT,
     STRIP_HEIGHT,
     TEXT,
-    Entry,
+    LegendEntry,
     Style,
     check_suffix,
     displayed,
@@ -282,12 +282,12 @@ def _ring(size: float, places: Sequence[Place] = ()) -> Line2D:
 
 def _entries(
     styles: Mapping[str, Style], knee: TrialRecord, size: int, objectives: int
-) -> list[Entry]:
+) -> list[LegendEntry]:
     """The legend; one objective's strips have the methods' names beside them."""
     ring = _ring(7.0)
     if objectives == 1:
         return [(ring, f"best: {knee.name}")]
-    entries: list[Entry] = []
+    entries: list[LegendEntry] = []
     for label, (colour, marker) in styles.items():
         dot = Line2D([], [], color=colour, marker=marker, markersize=4, linestyle="none")
         entries.append((dot, label))

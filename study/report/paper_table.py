@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from itertools import chain, groupby
 from typing import NamedTuple
 
-from study.report.comparison import Block, Cell, Table, TableRow
+from study.report.comparison import Block, Cell, ComparisonTable, TableRow
 from study.schema.printable import csv_cell
 from study.uncertainty.intervals import percent
 from study.uncertainty.words import AS_GOOD
@@ -42,7 +42,7 @@ CSV = Marks(
 FLOOR = ("mean", "low", "high")  # the parts of `Floor`
 
 
-def caption(table: Table, marks: Marks) -> str:
+def caption(table: ComparisonTable, marks: Marks) -> str:
     """The meaning of the numbers, and how far they can be trusted."""
     of = " ".join(f"{_of(block)}." for block in table.blocks)
     units = (
@@ -81,7 +81,7 @@ def _of(block: Block) -> str:
     return "; ".join([", ".join(parts), f"temperature {block.temperature}", *block.notes])
 
 
-def _floors_of(table: Table, block: Block, marks: Marks) -> str:
+def _floors_of(table: ComparisonTable, block: Block, marks: Marks) -> str:
     """`Floor (...): ECE 1.65 to 3.79, ECE TS 1.62 to 2.20.`: a row's lowest mean to the highest."""
     parts = []
     for name in table.with_floors:
@@ -100,7 +100,7 @@ def _floors_of(table: Table, block: Block, marks: Marks) -> str:
     )
 
 
-def _of_seeds(table: Table, marks: Marks) -> list[str]:
+def _of_seeds(table: ComparisonTable, marks: Marks) -> list[str]:
     counts = [len(row.seeds) for row in table.rows]
     best = f"{marks.best}: best mean in its block."
     if max(counts) == 1:
@@ -164,7 +164,7 @@ _SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textas
 _SPECIAL |= {character: f"\\{character}" for character in "&%$#_{}"}
 
 
-def to_latex(table: Table) -> str:
+def to_latex(table: ComparisonTable) -> str:
     """A `table*` across both columns, scaled down if too wide; needs booktabs and graphicx."""
     columns = table.columns
     groups = [
@@ -226,7 +226,7 @@ def _escaped(text: str) -> str:
 # ---- Markdown ------------------------------------------------------------------------------------
 
 
-def to_markdown(table: Table) -> str:
+def to_markdown(table: ComparisonTable) -> str:
     """A table per study, and the caption below them."""
     columns = table.columns
     titles = [
@@ -266,7 +266,7 @@ def _markdown_cell(cell: Cell | None, name: str) -> str:
 # ---- CSV -----------------------------------------------------------------------------------------
 
 
-def to_csv(table: Table) -> str:
+def to_csv(table: ComparisonTable) -> str:
     """A line per row: fractions and nats, unrounded; unmeasured cells are empty. Floors come last.
 
     `_mark` is best, as good, not told apart or empty.

@@ -42,7 +42,7 @@ OUTSIDE = (COLOURS[1], "D")
 BIN_KEY = ("inside the band", "outside", "95% band", "perfect calibration")
 
 Style = tuple[str, str]  # colour and marker
-Entry = tuple[Any, str]  # a legend handle and its name
+LegendEntry = tuple[Any, str]  # a legend handle and its name
 
 
 @contextmanager
@@ -110,7 +110,7 @@ def finish(
     figure: Figure,
     panels: Sequence[Axes],
     title: str,
-    entries: Sequence[Entry],
+    entries: Sequence[LegendEntry],
     note: str,
     plot_height: float,
 ) -> None:

@@ -13,7 +13,7 @@ from study.schema.condition import Condition
 from study.schema.json_schema import PACKAGES
 from study.schema.matters import family
 from study.schema.objective import Objective, plain_name
-from study.schema.recommended import standing_text
+from study.schema.recommendations import standing_text
 from study.schema.spec import StudySpec
 from study.schema.uris import without_credentials
 from study.schema.variant import Variant, first_standings

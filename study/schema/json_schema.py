@@ -7,9 +7,9 @@ from typing import Any
 
 from study.schema.objective import DIRECTIONS, Objective
 from study.schema.resources import Resources
-from study.schema.spec import REQUIRED, StudySpec, key_of, required
+from study.schema.spec import REQUIRED, StudySpec, key_of
 from trainables import data, methods, metrics, models
-from trainables.config import FOLDERS, nested_kind
+from trainables.config import FOLDERS, nested_kind, required
 from trainables.dataset import Dataset
 from trainables.fields import Range, Settings, allowed_types
 from trainables.method import Method

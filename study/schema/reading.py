@@ -19,7 +19,13 @@ from study.schema.extensions import use_checked_extensions
 from study.schema.locations import with_absolute_paths
 from study.schema.matters import read_matters
 from study.schema.objective import Objective
-from study.schema.recommended import Recommended, as_recorded, inert_paths, is_of, recommended
+from study.schema.recommendations import (
+    Recommended,
+    as_recorded,
+    inert_paths,
+    is_of,
+    recommendation,
+)
 from study.schema.resources import Resources
 from study.schema.spec import REQUIRED, StudySpec, key_of, shared_keys
 from study.schema.variant import (
@@ -40,7 +46,7 @@ from trainables.loading.shift import ShiftSet
 from trainables.method import Method
 from trainables.problems import FieldError, nearest
 
-Recorded = Mapping[str, RecordedSpace]  # by label
+RecordedSpaces = Mapping[str, RecordedSpace]  # by label
 KEYS = [key_of(spec.name) for spec in fields(StudySpec)]
 # Each has a reader of its own below.
 READ_APART = ("objectives", "matters", "constraints", "search_space", "shift")
@@ -66,7 +72,7 @@ class ParsedSpec:
         storage: str | None = self.values.get("storage")
         return storage
 
-    def spec(self, recorded: Recorded | None = None) -> StudySpec:
+    def spec(self, recorded: RecordedSpaces | None = None) -> StudySpec:
         """The study, with the spaces that search_spaces/ recommends under the file's own words.
 
         recorded: by label, what the study keeps, if it has begun. Raises SpecError.
@@ -84,7 +90,7 @@ class ParsedSpec:
         on = self.values.get("search_optimizer", False)
         # A confirmation searches nothing: each of its values is written.
         searches = self.values.get("confirms") is None
-        today = recommended(one.trial, on) if searches else Recommended({}, [])
+        today = recommendation(one.trial, on) if searches else Recommended({}, [])
         variant_of = partial(build_variant, label, one, where, self.values["search_space"])
         variant = variant_of(today)
         if before is not None and is_of(one.trial, before):

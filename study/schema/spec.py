@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from search_spaces.space import Entry, to_plain
@@ -17,7 +17,7 @@ from study.schema.resources import Budget, Resources, check_budget
 from study.schema.uris import refuse_password
 from study.schema.variant import Variant, with_pins
 from trainables import metrics
-from trainables.config import TrialConfig
+from trainables.config import TrialConfig, required
 from trainables.config import to_plain as settings_to_plain
 from trainables.dataset import Dataset
 from trainables.fields import Settings, choice, number, text
@@ -266,11 +266,6 @@ def shared_keys() -> list[str]:
 def key_of(name: str) -> str:
     """The key in the file for a field."""
     return "methods" if name == "variants" else name
-
-
-def required(cls: type[Settings]) -> list[Field[Any]]:
-    """The fields without a default."""
-    return [spec for spec in fields(cls) if spec.default is spec.default_factory is MISSING]
 
 
 REQUIRED = [key_of(spec.name) for spec in required(StudySpec)]

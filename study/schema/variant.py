@@ -19,7 +19,7 @@ from study.schema.paths import (
     searchable_paths,
     typed,
 )
-from study.schema.recommended import OPTIMIZER_FILE, Recommended, inert_paths, standing
+from study.schema.recommendations import OPTIMIZER_FILE, Recommended, inert_paths, standing
 from study.schema.resources import Resources
 from trainables.config import TrialConfig, build, owner_of, value_at, with_value
 from trainables.config import to_plain as settings_to_plain

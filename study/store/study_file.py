@@ -17,7 +17,7 @@ from study.schema.errors import SpecError
 from study.schema.objective import RAW, TEMPERATURE
 from study.schema.temperature import TEMPERATURE_FIT, WITH_PRIOR
 
-Check = Callable[[Any], bool]
+Predicate = Callable[[Any], bool]
 # Seconds since 1970: the year 3000, before which every library can show a time.
 LATEST = 32_503_680_000
 MOST_SHOWN = 40  # characters of a value in a message
@@ -74,7 +74,7 @@ def _is_confirmation(value: Any) -> bool:
     )
 
 
-def _list_of(check: Check) -> Check:
+def _list_of(check: Predicate) -> Predicate:
     return lambda value: isinstance(value, list) and value != [] and all(map(check, value))
 
 
@@ -86,11 +86,11 @@ def _of_numbers(value: Any) -> bool:
     return isinstance(value, dict) and all(isinstance(one, int | float) for one in value.values())
 
 
-def _or_none(check: Check) -> Check:
+def _or_none(check: Predicate) -> Predicate:
     return lambda value: value is None or check(value)
 
 
-SPEC: dict[str, tuple[Check, str]] = {
+SPEC: dict[str, tuple[Predicate, str]] = {
     "name": (_is_text, "text"),
     "methods": (_list_of(_is_method), "a list of methods"),
     "objectives": (
@@ -101,13 +101,13 @@ SPEC: dict[str, tuple[Check, str]] = {
     "ledger": (_or_none(_is_text), "a path, a URL or null"),
     "tracking": (_or_none(_is_text), "a URL or null"),
 }
-SPEC_OR_NOT: dict[str, tuple[Check, str]] = {
+SPEC_OR_NOT: dict[str, tuple[Predicate, str]] = {
     "search_space": (_or_none(_is_mapping), "a mapping or null"),
     "matters": (_or_none(_of_numbers), "a mapping of objectives to numbers"),
     "confirms": (_or_none(_is_text), "the name of a study or null"),
     "serve": (lambda value: value in (None, RAW, TEMPERATURE), "temperature, raw or null"),
 }
-RECORDED: dict[str, tuple[Check, str]] = {
+RECORDED: dict[str, tuple[Predicate, str]] = {
     "id": (_is_text, "text"),
     "created": (_is_time, "a date and time"),
     "data_digest": (_is_text, "text"),
@@ -129,7 +129,7 @@ RECORDED: dict[str, tuple[Check, str]] = {
     TEMPERATURE_FIT: (lambda value: value == WITH_PRIOR, WITH_PRIOR),
     "majority": (lambda value: isinstance(value, int | float) and 0 <= value <= 1, "a fraction"),
 }
-RECORDED_OR_NOT: dict[str, tuple[Check, str]] = {
+RECORDED_OR_NOT: dict[str, tuple[Predicate, str]] = {
     "home": (
         lambda value: (
             isinstance(value, dict)
@@ -183,7 +183,7 @@ def _refuse_older(file: Path, recorded: Mapping[str, Any]) -> None:
     )
 
 
-def _check(file: Path, field: str, value: Any, check: Check, wanted: str) -> None:
+def _check(file: Path, field: str, value: Any, check: Predicate, wanted: str) -> None:
     if not check(value):
         shown = strict_yaml.one_line(value)
         shown = shown if len(shown) <= MOST_SHOWN else f"{shown[:MOST_SHOWN]}..."

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from study.machines.doctor import Finding, Report
+from study.machines.doctor import Finding, DoctorReport
 from study.terminal.layout import Table
 
 
-def show(report: Report, console: Console) -> None:
+def show(report: DoctorReport, console: Console) -> None:
     """Print a table of nodes by checks, then a line for each warning or failure."""
     machines: dict[str, dict[str, Finding]] = {}
     for finding in report.findings:

@@ -30,7 +30,15 @@ from study.uncertainty.intervals import (
     percentile,
     unseen,
 )
-from study.uncertainty.resampling import REMOVED, RESAMPLED, Draws, Floats, Sums, Table, mass_starts
+from study.uncertainty.resampling import (
+    REMOVED,
+    RESAMPLED,
+    Draws,
+    Floats,
+    SampleTerms,
+    Sums,
+    mass_starts,
+)
 from study.uncertainty.smoothing import Smoothing
 from study.uncertainty.temperature import sums_after
 from trainables.machine import in_threads
@@ -231,7 +239,7 @@ def resampled(
     prefix: str,
     wanted: Collection[str],
     temperature: float | None = None,
-) -> tuple[Table, Sums]:
+) -> tuple[SampleTerms, Sums]:
     """The samples' table and the sums of each resample, before ("") or after ("ts_") scaling.
 
     counts: [N, B]. wanted: names without prefix. temperature: fitted on other samples; None:
@@ -239,7 +247,7 @@ def resampled(
     """
     labels = predictions.labels.numpy()
     classwise = "classwise_ece" in wanted
-    table = Table.of(logits_of(predictions, prefix, temperature), labels, classwise)
+    table = SampleTerms.of(logits_of(predictions, prefix, temperature), labels, classwise)
     if "smooth_ece" in wanted:
         table = smoothed(table)
     if not prefix or temperature is not None:
@@ -257,7 +265,7 @@ def logits_of(predictions: Predictions, prefix: str, temperature: float | None =
     return predictions.cross_fitted().numpy() if temperature is None else whole / temperature
 
 
-def smoothed(table: Table) -> Table:
+def smoothed(table: SampleTerms) -> SampleTerms:
     """The table with smooth ECE, at the bandwidth of its samples."""
     return replace(table, smoothing=Smoothing.of(table.confidence, table.hits))
 

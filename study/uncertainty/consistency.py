@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from study.uncertainty.resampling import BINS, Floats, Indices, Sums, Table, product
+from study.uncertainty.resampling import BINS, Floats, Indices, SampleTerms, Sums, product
 
 # Samples times draws processed at once.
 CHUNK = 2**22
 
 
-def calibrated_sums(table: Table, uniforms: Floats) -> Sums:
+def calibrated_sums(table: SampleTerms, uniforms: Floats) -> Sums:
     """The binned sums of B draws; scores are 0. uniforms: [N, B] float32, in [0, 1)."""
     n, draws = uniforms.shape
     classes = table.probs.shape[1]

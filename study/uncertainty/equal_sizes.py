@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from study.uncertainty.intervals import WITH_FLOOR
-from study.uncertainty.resampling import BINS, Floats, Indices, Sums, Table, mass_starts
+from study.uncertainty.resampling import BINS, Floats, Indices, SampleTerms, Sums, mass_starts
 from trainables.seeding import seed_of
 
 DRAWS = 200
@@ -34,7 +34,7 @@ def means_of_rows(
     logits: [N, K], after a temperature where one is to be measured. Equal-mass bins are those of
     each draw.
     """
-    table = Table.of(logits, labels, "classwise_ece" in wanted)
+    table = SampleTerms.of(logits, labels, "classwise_ece" in wanted)
     counts = np.zeros((len(labels), len(rows)))
     np.put_along_axis(counts, rows.T, 1.0, axis=0)
     sums = replace(table.sums(counts), samples=rows.shape[1])
@@ -43,7 +43,7 @@ def means_of_rows(
     return {name: float(values.mean()) for name, values in sums.calibration(wanted).items()}
 
 
-def _with_own_edges(sums: Sums, table: Table, rows: Indices) -> Sums:
+def _with_own_edges(sums: Sums, table: SampleTerms, rows: Indices) -> Sums:
     """The sums, with the equal-mass bins of each draw instead of those of the whole split."""
     confidence = table.confidence
     residual = table.hits - confidence

@@ -44,7 +44,7 @@ from study.uncertainty.intervals import (
     mean_floor,
     unseen,
 )
-from study.uncertainty.resampling import REMOVED, Draws, Floats, Sums, Table, uniforms_of
+from study.uncertainty.resampling import REMOVED, Draws, Floats, SampleTerms, Sums, uniforms_of
 from trainables.machine import in_threads
 from trainables.metrics import describe
 from trainables.outputs.predictions import Predictions
@@ -207,7 +207,7 @@ def _own(row: Seeds) -> float:
 # ---- from predictions ----------------------------------------------------------------------------
 
 
-class Measured(NamedTuple):
+class NetworkPredictions(NamedTuple):
     """A network's predictions, and a temperature fitted elsewhere; None: cross-fitted on these."""
 
     predictions: Predictions
@@ -215,7 +215,7 @@ class Measured(NamedTuple):
 
 
 def compare_methods(
-    networks: Mapping[str, Sequence[Measured]],
+    networks: Mapping[str, Sequence[NetworkPredictions]],
     wanted: Collection[str],
     resamples: int = RESAMPLES,
     level: float = LEVEL,
@@ -254,7 +254,7 @@ def compare_methods(
 
 
 def mean_over_seeds(
-    networks: Sequence[Measured],
+    networks: Sequence[NetworkPredictions],
     wanted: Collection[str],
     resamples: int = RESAMPLES,
     level: float = LEVEL,
@@ -292,7 +292,7 @@ def _mean_of(networks: Sequence[Interval], metric: str, level: float) -> Interva
 
 
 def floors_over_seeds(
-    networks: Sequence[Measured],
+    networks: Sequence[NetworkPredictions],
     wanted: Collection[str],
     resamples: int = RESAMPLES,
     level: float = LEVEL,
@@ -310,21 +310,21 @@ def floors_over_seeds(
 
 
 def _own_floors(
-    network: Measured, uniforms: Floats, wanted: Collection[str], level: float
+    network: NetworkPredictions, uniforms: Floats, wanted: Collection[str], level: float
 ) -> dict[str, Floor]:
     found: dict[str, Floor] = {}
     labels = network.predictions.labels.numpy()
     with_floor = [name for name in wanted if plain_name(name) in WITH_FLOOR]
     for prefix, own in by_prefix(with_floor).items():
         logits = logits_of(network.predictions, prefix, network.temperature)
-        table = Table.of(logits, labels, "classwise_ece" in own)
+        table = SampleTerms.of(logits, labels, "classwise_ece" in own)
         drawn = calibrated_sums(table, uniforms).calibration(own)
         found |= {prefix + name: floor_of(values, level) for name, values in drawn.items()}
     return found
 
 
 def _own_intervals(
-    network: Measured, draws: Draws, wanted: Collection[str], level: float
+    network: NetworkPredictions, draws: Draws, wanted: Collection[str], level: float
 ) -> dict[str, Interval]:
     parts: dict[str, Resampled] = {}
     for prefix, own in by_prefix(with_parts(wanted) - REMOVED.keys()).items():
@@ -336,7 +336,7 @@ def _own_intervals(
 
 
 def _one_network(
-    network: Measured, counts: Floats, wanted: Collection[str], level: float
+    network: NetworkPredictions, counts: Floats, wanted: Collection[str], level: float
 ) -> dict[str, Seeds]:
     """Each metric of one network, as Seeds of one value."""
     values: dict[str, Floats] = {}

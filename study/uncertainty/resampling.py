@@ -133,7 +133,7 @@ class Sums:
 
 
 @dataclass(frozen=True)
-class Table:
+class SampleTerms:
     """Each sample's terms in the sums: N samples, K classes, of the logits to measure."""
 
     probs: Floats  # [N, K]
@@ -154,7 +154,7 @@ class Table:
         classwise: bool = True,
         starts: Floats | None = None,
         smoothing: Smoothing | None = None,
-    ) -> Table:
+    ) -> SampleTerms:
         """The table; equal-mass bins start at the confidences `starts`, by default their own."""
         top = logits.max(axis=1, keepdims=True)
         own = np.take_along_axis(logits, labels[:, None], 1)

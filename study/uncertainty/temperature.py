@@ -17,7 +17,7 @@ import torch
 from numpy.polynomial import chebyshev
 from torch import Tensor
 
-from study.uncertainty.resampling import Floats, Indices, Sums, Table
+from study.uncertainty.resampling import Floats, Indices, SampleTerms, Sums
 from study.uncertainty.smoothing import Smoothing
 from trainables.metrics.shared.post_hoc import (
     ABOVE,
@@ -219,7 +219,10 @@ def sums_after(
     classwise: bool,
     smoothing: Smoothing | None = None,
 ) -> Sums:
-    """The sums of each resample, temperature fitted inside it. starts, smoothing: as in Table."""
+    """The sums of each resample, temperature fitted inside it.
+
+    starts, smoothing: as in SampleTerms.
+    """
     fitted = temperatures(logits, labels, counts)
     total: dict[str, Floats] = {}
     for fold, own in enumerate(fitted):
@@ -228,7 +231,9 @@ def sums_after(
         weights = counts[fold::FOLDS]
         for group in np.array_split(np.argsort(own, kind="stable"), min(GROUPS, len(own))):
             scaled = part / math.exp(own[group].mean())
-            sums = Table.of(scaled, names, classwise, starts, smoothing).sums(weights[:, group])
+            sums = SampleTerms.of(scaled, names, classwise, starts, smoothing).sums(
+                weights[:, group]
+            )
             for name, values in sums.arrays().items():
                 empty = np.zeros((len(values), counts.shape[1]), counts.dtype)
                 total.setdefault(name, empty)[:, group] += values

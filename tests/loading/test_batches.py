@@ -13,10 +13,11 @@ from trainables.config import TrialConfig
 from trainables.loading import batches
 from trainables.loading.batches import (
     DeviceSplit,
-    augment_images,
+    augmented,
     crop_images,
     draw_augmentation,
     mirrored_in_turn,
+    padding_of,
 )
 from trainables.loading.cache import Split, prepare
 from trainables.loading.trial_data import TrialData
@@ -26,6 +27,12 @@ MEAN, STD = (100.0, 120.0, 140.0), (50.0, 60.0, 70.0)
 
 def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
+
+
+def augment_images(images: torch.Tensor, kind: str, draws: torch.Generator) -> torch.Tensor:
+    """Images [N, C, H, W], each cropped or flipped by itself."""
+    padding = padding_of(kind, None, images.shape[2])
+    return augmented(images, draw_augmentation(images.shape[:1], kind, padding, draws), padding)
 
 
 def images_of(*shape: int) -> torch.Tensor:
@@ -66,11 +73,11 @@ def test_crop_in_the_middle_changes_nothing():
 @pytest.mark.parametrize(("height", "padding"), [(32, 4), (28, 3), (8, 1), (4, 1)])
 def test_augmented_crop_moves_each_image_on_its_own_within_the_padding(height, padding):
     image = images_of(1, 1, height, height)
-    augmented = augment_images(image.expand(300, -1, -1, -1), "crop", generator())
+    moved = augment_images(image.expand(300, -1, -1, -1), "crop", generator())
     padded = torch.nn.functional.pad(image, (padding,) * 4)
     places = list(itertools.product(range(2 * padding + 1), repeat=2))
     windows = torch.stack([padded[0, :, y : y + height, x : x + height] for y, x in places])
-    hits = (augmented[:, None] == windows[None]).flatten(2).all(2)
+    hits = (moved[:, None] == windows[None]).flatten(2).all(2)
     assert hits.sum(1).eq(1).all()
     # 300 draws: of 81 places at least half are seen, of 9 all, the furthest corners included.
     assert hits.any(0).sum() > len(places) / 2
@@ -94,9 +101,9 @@ def test_crops_reach_as_far_as_the_padding_and_no_further(padding):
 
 def test_half_of_the_images_are_mirrored():
     images = images_of(1000, 2, 4, 4)
-    augmented = augment_images(images, "flip", generator())
-    mirrored = (augmented == torch.from_numpy(images.numpy()[..., ::-1].copy())).flatten(1).all(1)
-    same = (augmented == images).flatten(1).all(1)
+    moved = augment_images(images, "flip", generator())
+    mirrored = (moved == torch.from_numpy(images.numpy()[..., ::-1].copy())).flatten(1).all(1)
+    same = (moved == images).flatten(1).all(1)
     assert (mirrored ^ same).all()
     assert 430 < mirrored.sum() < 570  # 4.4 standard deviations of 1000 fair coins
 
@@ -160,8 +167,8 @@ def test_augmented_batch_is_the_augmented_images_normalised(split):
     indices = torch.arange(10, 20)
     data = DeviceSplit(split, MEAN, STD, "cpu", "crop_flip")
     batch = data.batch(data.decide(indices, generator(3)))
-    augmented = augment_images(split.images[indices], "crop_flip", generator(3))
-    assert_close(batch.images.double(), definition(augmented), atol=1e-6, rtol=1e-6)
+    moved = augment_images(split.images[indices], "crop_flip", generator(3))
+    assert_close(batch.images.double(), definition(moved), atol=1e-6, rtol=1e-6)
     assert batch.targets.tolist() == list(range(10))
 
 

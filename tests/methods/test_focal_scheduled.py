@@ -7,19 +7,19 @@ from pytest import approx
 
 from tests import references
 from tests.cases import random_case
-from trainables.methods.focal_scheduled import FocalScheduled, scheduled_gamma
+from trainables.methods.focal_scheduled import GAMMAS, FocalScheduled, scheduled_gamma
 from trainables.problems import FieldError
 
 
 @pytest.mark.parametrize(("schedule", "last"), [("flsc_531", 1.0), ("flsc_532", 2.0)])
 def test_gamma_at_the_epochs_of_the_paper(schedule: str, last: float) -> None:
-    gammas = [scheduled_gamma(schedule, epoch / 350) for epoch in range(350)]
+    gammas = [scheduled_gamma(GAMMAS[schedule], epoch / 350) for epoch in range(350)]
     assert gammas == [5.0] * 100 + [3.0] * 150 + [last] * 100
 
 
 @pytest.mark.parametrize("epochs", [7, 20, 100])
 def test_a_shorter_training_steps_at_the_same_shares(epochs: int) -> None:
-    gammas = [scheduled_gamma("flsc_531", epoch / epochs) for epoch in range(epochs)]
+    gammas = [scheduled_gamma(GAMMAS["flsc_531"], epoch / epochs) for epoch in range(epochs)]
     assert gammas == [references.gamma_at("531", epoch / epochs) for epoch in range(epochs)]
 
 

@@ -172,7 +172,7 @@ def test_debiased_l2_leaves_out_bins_of_one() -> None:
     logits, labels = random_case((7, 3, 1.0))
     assert binned.debiased_l2_calibration_error(logits, labels).isnan()
     assert classwise.debiased_l2_marginal_error(logits, labels).isnan()
-    assert "debiased_l2" not in metrics.evaluate(logits, labels)
+    assert "debiased_l2" not in metrics.measure_stored(logits, labels)
     tied = logits_of([0.6, 0.4], [0.8, 0.2], [0.8, 0.2])
     assert binned.debiased_l2_calibration_error(tied, torch.tensor([1, 0, 0])).item() == approx(0.2)
 
@@ -202,7 +202,9 @@ def test_sure_samples_by_hand() -> None:
     assert scores.share_above_99(logits, labels).item() == 0.5
     assert scores.accuracy_above_99(logits, labels).item() == 0.5
     assert scores.accuracy_above_99(logits[3:], labels[3:]).isnan()
-    assert "accuracy_above_99" not in metrics.evaluate(logits[3:], labels[3:], also=metrics.names())
+    assert "accuracy_above_99" not in metrics.measure_stored(
+        logits[3:], labels[3:], also=metrics.names()
+    )
 
 
 @pytest.mark.parametrize("bins", [1, 5, 15])

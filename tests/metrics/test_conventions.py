@@ -16,6 +16,7 @@ from tests import references
 from tests.cases import logits_of, random_case
 from tests.golden import GOLDEN
 from trainables.metrics import binned, classwise, conventions
+from trainables.metrics.scores import top_label
 
 TOP_LABEL = [
     name for name, one in conventions.CONVENTIONS.items() if one.measures in ("ece", "adaptive_ece")
@@ -81,9 +82,7 @@ def by_numpy(name: str, c: np.ndarray, a: np.ndarray, bins: int) -> float:
 def test_matches_numpy(name: str, bins: int) -> None:
     for shape in ((7, 3, 1.0), (40, 10, 5.0), (64, 4, 0.1)):
         logits, labels = random_case(shape)
-        confidence, hits = (
-            each.numpy() for each in conventions.top_label(logits, labels, torch.float64)
-        )
+        confidence, hits = (each.numpy() for each in top_label(logits, labels))
         found = conventions.CONVENTIONS[name].value(logits, labels, bins).item()
         assert found == approx(by_numpy(name, confidence, hits, bins), rel=1e-9, abs=1e-12)
 
@@ -149,7 +148,7 @@ def test_a_confidence_of_one() -> None:
         torch.tensor([[np.log(19.0), 0.0], [1000.0, 0.0]], dtype=torch.float64),
         torch.tensor([0, 1]),
     )
-    found = conventions.evaluate(logits, labels)
+    found = conventions.by_convention(logits, labels)
     together = [found[name] for name in ("torrvision", "torrvision_numpy", "netcal")]
     assert together == approx([0.475] * 3) and binned.expected_calibration_error(
         logits, labels
@@ -162,7 +161,7 @@ def test_a_confidence_that_is_one_in_float32_alone() -> None:
     """20 nats ahead: lost by the code that loses confidences of 1.0, for it
     computes them in float32."""
     logits, labels = torch.tensor([[20.0, 0.0], [1.0, 0.0]]), torch.tensor([1, 0])
-    found = conventions.evaluate(logits, labels)
+    found = conventions.by_convention(logits, labels)
     assert found["sample_prioritization"] == approx(1 - 1 / (1 + np.exp(-1.0)))
     assert found["torrvision"] == approx((1 + 1 - 1 / (1 + np.exp(-1.0))) / 2)
 
@@ -173,17 +172,19 @@ def test_classes_after_the_largest_label_are_lost() -> None:
     assert classwise.classwise_calibration_error(logits, labels).item() == approx(
         (0.3 + 0.3 + 0.2) / 3
     )
-    assert conventions.evaluate(logits, labels)["torrvision_classwise"] == approx((0.3 + 0.3) / 2)
+    assert conventions.by_convention(logits, labels)["torrvision_classwise"] == approx(
+        (0.3 + 0.3) / 2
+    )
 
 
 def test_no_answer_where_quantiles_tie() -> None:
-    found = conventions.evaluate(torch.zeros(60, 2), torch.arange(60) % 2)
+    found = conventions.by_convention(torch.zeros(60, 2), torch.arange(60) % 2)
     assert np.isnan(found["netcal_adaptive"])
 
 
 def test_the_order_of_ties_matters_to_some() -> None:
     """Sixty samples at .5, half right, hits first: calibrated, or off by a half in every bin."""
-    found = conventions.evaluate(torch.zeros(60, 2), torch.arange(60) // 30, bins=2)
+    found = conventions.by_convention(torch.zeros(60, 2), torch.arange(60) // 30, bins=2)
     assert found["torch_uncertainty_adaptive"] == approx(0.5)
     assert binned.adaptive_calibration_error(
         torch.zeros(60, 2), torch.arange(60) // 30, 2

@@ -1,5 +1,5 @@
 """Every metric against its slow definition, on ordinary and on adversarial predictions;
-names and `evaluate`."""
+names and `measure_stored`."""
 
 import inspect
 import math
@@ -145,7 +145,7 @@ def test_matches_its_definition_for_any_bins(
 def test_a_stored_probability_of_zero() -> None:
     """Finite wherever the value is; the NLL is infinite, for one label was called impossible."""
     logits, labels = impossible()
-    values = metrics.evaluate(logits, labels, also=metrics.names())
+    values = metrics.measure_stored(logits, labels, also=metrics.names())
     assert values.pop("nll") == math.inf
     assert all(math.isfinite(value) for value in values.values())
     assert values["brier"] == approx((0 + 0.5 + 2) / 3)
@@ -183,17 +183,17 @@ def test_top5_matches_its_definition_where_it_is_not_one() -> None:
 
 def test_evaluate_holds_what_is_stored_and_what_is_named() -> None:
     logits, labels = random_case((40, 10, 5.0))
-    values = metrics.evaluate(logits, labels, bins=10)
+    values = metrics.measure_stored(logits, labels, bins=10)
     assert list(values) == metrics.stored()
     assert all(type(value) is float for value in values.values())
     assert values["ece"] == approx(references.ece(logits, labels, 10), rel=1e-9)
-    more = metrics.evaluate(logits, labels, bins=10, also=["skce", "l2", "ece", "ts_mmce"])
+    more = metrics.measure_stored(logits, labels, bins=10, also=["skce", "l2", "ece", "ts_mmce"])
     assert set(more) - set(values) == {"skce", "l2"} and more.items() >= values.items()
     assert more["l2"] == approx(references.l2(logits, labels, 10), rel=1e-9)
 
 
 def test_what_is_not_defined_is_absent() -> None:
-    values = metrics.evaluate(torch.zeros(1, 3), torch.tensor([0]), also=metrics.names())
+    values = metrics.measure_stored(torch.zeros(1, 3), torch.tensor([0]), also=metrics.names())
     absent = {
         "top5_accuracy",
         "debiased_l2",
@@ -209,7 +209,7 @@ def test_what_is_not_defined_is_absent() -> None:
 
 @pytest.mark.parametrize(("classes", "present"), [(2, False), (5, False), (6, True)])
 def test_top5_is_absent_for_five_classes_or_fewer(classes: int, present: bool) -> None:
-    assert ("top5_accuracy" in metrics.evaluate(*random_case((20, classes, 1.0)))) == present
+    assert ("top5_accuracy" in metrics.measure_stored(*random_case((20, classes, 1.0)))) == present
 
 
 def test_a_name_that_is_none() -> None:

@@ -177,8 +177,8 @@ def test_a_file_adds_its_metrics(
     assert summaries["ts_log_odds"] == "after cross-fitted temperature scaling: log_odds"
 
     logits, labels = torch.tensor([[1.0, 0.0, 3.0], [0.0, 1.0, 0.5]]), torch.tensor([0, 1])
-    assert metrics.evaluate(logits, labels, also=new)["log_odds"] == approx((2 + 0.5) / 2)
-    assert not set(new) & set(metrics.evaluate(logits, labels))
+    assert metrics.measure_stored(logits, labels, also=new)["log_odds"] == approx((2 + 0.5) / 2)
+    assert not set(new) & set(metrics.measure_stored(logits, labels))
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,6 @@ def test_scores_by_hand() -> None:
 def test_evaluate_names_both_scores() -> None:
     own, _ = random_case((40, 5, 5.0))
     strange, _ = random_case((30, 5, 0.5))
-    found = ood.evaluate(own, strange)
+    found = ood.separation(own, strange)
     assert set(found) == {"auroc_entropy", "fpr95_entropy", "auroc_confidence", "fpr95_confidence"}
     assert found["auroc_entropy"] > 0.9 > 0.3 > found["fpr95_entropy"]

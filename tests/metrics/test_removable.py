@@ -44,7 +44,7 @@ def test_it_is_the_ts_metric_that_is_subtracted():
     found = Predictions(logits, labels).evaluate(also=["calibration_nll", "calibration_brier"])
     assert found["calibration_nll"] == approx(found["nll"] - found["ts_nll"], abs=1e-12)
     assert found["calibration_brier"] == approx(found["brier"] - found["ts_brier"], abs=1e-12)
-    alone = metrics.evaluate(logits, labels, also=["calibration_nll"])["calibration_nll"]
+    alone = metrics.measure_stored(logits, labels, also=["calibration_nll"])["calibration_nll"]
     assert alone == approx(found["calibration_nll"], abs=1e-12)
 
 
@@ -68,7 +68,7 @@ def test_where_a_class_was_called_impossible_there_is_none():
     logits = torch.tensor(
         [[0.0, -math.inf], [1.0, 0.0], [0.0, 2.0], [1.0, 0.0]], dtype=torch.float64
     )
-    found = metrics.evaluate(
+    found = metrics.measure_stored(
         logits, torch.tensor([1, 0, 1, 1]), also=["calibration_nll", "calibration_brier"]
     )
     assert "calibration_nll" not in found and math.isfinite(found["calibration_brier"])

@@ -17,7 +17,7 @@ from trainables.config import TrialConfig
 from trainables.loading.trial_data import trial_data
 from trainables.method import with_tensors
 from trainables.training.learner import Learner
-from trainables.training.program import Table
+from trainables.training.program import ChoiceTable
 
 META, CPU = torch.device("meta"), torch.device("cpu")
 # They change how a tensor is looked at, or reserve memory; a GPU has nothing to do.
@@ -67,7 +67,7 @@ def operations_of_a_step(**settings: Any) -> Operations:
     learner = Learner(config, trial_data(config, META), META)
     generator, counted = torch.Generator(), Operations()
     (choices,) = learner._decided(torch.arange(2 * config.batch_size), generator)
-    table = Table(choices, META)
+    table = ChoiceTable(choices, META)
     table.fill(choices)
     with learner._training(1), counted:
         learner._program.advance(table, lambda now: learner._step(now, generator))

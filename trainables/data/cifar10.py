@@ -12,4 +12,3 @@ class Cifar10(CifarData):
     """[50000 + 10000, 3, 32, 32]."""
 
     theirs = datasets.CIFAR10
-    contents = (3, 32, 32), None

@@ -12,4 +12,3 @@ class Cifar100(CifarData):
     """[50000 + 10000, 3, 32, 32]; fine labels."""
 
     theirs = datasets.CIFAR100
-    contents = (3, 32, 32), None

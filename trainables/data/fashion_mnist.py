@@ -12,4 +12,4 @@ class FashionMnist(MnistData):
     """[60000 + 10000, 1, 28, 28]."""
 
     theirs = datasets.FashionMNIST
-    contents = (1, 28, 28), theirs.classes
+    class_names = theirs.classes

@@ -12,4 +12,4 @@ class Kmnist(MnistData):
     """[60000 + 10000, 1, 28, 28]."""
 
     theirs = datasets.KMNIST
-    contents = (1, 28, 28), theirs.classes
+    class_names = theirs.classes

@@ -12,4 +12,4 @@ class Mnist(MnistData):
     """[60000 + 10000, 1, 28, 28]."""
 
     theirs = datasets.MNIST
-    contents = (1, 28, 28), theirs.classes
+    class_names = theirs.classes

@@ -6,7 +6,6 @@ shards (`train-00000-of-00002.parquet`).
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +23,7 @@ import pyarrow.parquet as pq
 from trainables.data.shared.images import SMALL_BYTES, check_memory, decode, shape_of
 from trainables.data.shared.splits import KNOWN_NAMES, check_splits, limited, split_names
 from trainables.dataset import Dataset, Header, Progress, RawData, RawSplit, Rows, Samples, nothing
-from trainables.fields import expanded, number, text
+from trainables.fields import number, path_text, text
 from trainables.files.digest import file_digest
 from trainables.machine import memory
 from trainables.plain import Value
@@ -67,7 +66,7 @@ class Parquet(Dataset):
     ignored.
     """
 
-    path: str = text(doc="a parquet file, or a folder of them")
+    path: str = path_text(doc="a parquet file, or a folder of them")
     image: str = text("image", doc="column of encoded images, or of structs with them in `bytes`")
     label: str = text("label", doc="column of class numbers")
     split_column: str = text(SPLIT_COLUMN, doc="column of split names, if the file has one")
@@ -78,8 +77,6 @@ class Parquet(Dataset):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        # Absolute: workers have another working directory.
-        object.__setattr__(self, "path", os.path.abspath(expanded(self.path, "path")))
         check_splits(self.splits)
 
     def source_digest(self) -> str:
@@ -185,12 +182,17 @@ class Parquet(Dataset):
         starts = [0]
         for file in files:
             columns = self._read(file)
-            labels.append(self._labels(file, columns))
+            column = _whole("label", "label", "Remove the row.", file, columns[self.label])
+            labels.append(column.to_numpy(zero_copy_only=False).astype(np.int64))
             if self.split_column in columns.column_names:
-                splits.append(self._splits(file, columns))
+                names_here = columns[self.split_column]
+                column = _whole("split_column", "split", "Add one.", file, names_here)
+                splits.append(np.array(column.to_pylist(), dtype=str))
                 names.update(splits[-1].tolist())
             else:
-                name = "train" if Path(self.path).is_file() else _split_of(file)
+                name = "train"
+                if Path(self.path).is_dir():  # `train-00000-of-00002.parquet` is train
+                    name = re.sub(r"-\d+-of-\d+$", "", file.stem)
                 splits.append(np.full(columns.num_rows, name))
                 names.add(name)
             starts.append(starts[-1] + columns.num_rows)
@@ -233,21 +235,6 @@ class Parquet(Dataset):
             found = f"{file}: column '{self.label}' has type {kind}"
             raise FieldError("label", f"{found}, not integers", fix)
 
-    def _labels(self, file: Path, columns: Any) -> np.ndarray:
-        column = columns[self.label].combine_chunks()
-        if column.null_count:
-            place = f"{file}, row {_first_null(column)}"
-            raise FieldError("label", f"{place}: the label is missing", "Remove the row.")
-        labels: np.ndarray = column.to_numpy(zero_copy_only=False).astype(np.int64)
-        return labels
-
-    def _splits(self, file: Path, columns: Any) -> np.ndarray:
-        column = columns[self.split_column].combine_chunks()
-        if column.null_count:
-            place = f"{file}, row {_first_null(column)}"
-            raise FieldError("split_column", f"{place}: the split is missing", "Add one.")
-        return np.array(column.to_pylist(), dtype=str)
-
     def _check_labels(self, table: _Table, rows: dict[str, np.ndarray]) -> int:
         """K: labels are 0 to K - 1 in every split, and train has them all; FieldError otherwise."""
         for name, taken in rows.items():
@@ -283,7 +270,7 @@ class Parquet(Dataset):
         """For each split uint8 [N, C, H, W], in row order. Raises FieldError."""
         wanted = np.concatenate(list(rows.values()))
         order = np.argsort(wanted)
-        check_memory("path", len(wanted), self._first_shape(table, wanted[order]))
+        check_memory(len(wanted), self._first_shape(table, wanted[order]))
         chunks: list[tuple[int, np.ndarray]] = []
         # A small image takes longer in Python than in the decoder: threads would only wait for each
         # other.
@@ -437,10 +424,10 @@ def _check_footer(file: Path, footer: Any) -> None:
         raise FieldError("path", f"{found}, this machine's memory has {limit / 1e9:,.1f} GB", fix)
 
 
-def _split_of(file: Path) -> str:
-    """The split in a file's name: `train-00000-of-00002.parquet` is train."""
-    return re.sub(r"-\d+-of-\d+$", "", file.stem)
-
-
-def _first_null(column: Any) -> int:
-    return int(pc.index(column.is_null(), True).as_py())
+def _whole(option: str, what: str, mend: str, file: Path, column: Any) -> Any:
+    """The column in one piece. Raises FieldError if a value is missing."""
+    column = column.combine_chunks()
+    if column.null_count:
+        row = pc.index(column.is_null(), True)
+        raise FieldError(option, f"{file}, row {row}: the {what} is missing", mend)
+    return column

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torchvision import datasets
 
-from trainables.data.shared.torchvision import PackedData, Published
+from trainables.data.shared.torchvision import PackedData
 
 # As in its class_names.txt, which has no published md5.
 CLASSES = ("airplane", "bird", "car", "cat", "deer", "dog", "horse", "monkey", "ship", "truck")
@@ -21,8 +21,5 @@ class Stl10(PackedData):
     """[5000 + 8000, 3, 96, 96], the labelled images."""
 
     theirs = _Labelled
-    contents = (3, 96, 96), CLASSES
-
-    def files(self) -> list[Published]:
-        listed = [*self.theirs.train_list, *self.theirs.test_list]
-        return [Published(f"{self.theirs.base_folder}/{name}", md5) for name, md5 in listed]
+    shape = (3, 96, 96)
+    class_names = CLASSES

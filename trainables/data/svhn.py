@@ -12,7 +12,8 @@ class Svhn(TorchvisionData):
     """[73257 + 26032, 3, 32, 32], without the 531,131 easier images of `extra`."""
 
     theirs = datasets.SVHN
-    contents = (3, 32, 32), tuple("0123456789")
+    shape = (3, 32, 32)
+    class_names = "0123456789"
 
     def files(self) -> list[Published]:
         listed = (self.theirs.split_list[split] for split in ("train", "test"))

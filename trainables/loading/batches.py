@@ -172,7 +172,7 @@ def place_of(size: int, device: torch.device) -> str:
 
 
 def padding_of(augment: str, padding: int | None, height: int) -> int:
-    """Zeros on each side of an image before a crop, in pixels."""
+    """Zeros on each side of an image before a crop, in pixels; by default 4 at 32."""
     if "crop" not in augment:
         return 0
     return padding or max(1, height // 8)
@@ -184,24 +184,14 @@ def padded_bytes(count: int, shape: Sequence[int], padding: int) -> int:
     return count * channels * (height + 2 * padding) * (width + 2 * padding)
 
 
-def augment_images(
-    images: Tensor, kind: str, generator: torch.Generator, padding: int | None = None
-) -> Tensor:
-    """Images [N, C, H, W], each cropped or flipped by itself. kind: none, flip, crop, crop_flip.
-
-    Crop: torchvision's RandomCrop(H, padding) with zero padding; None: an eighth of the height, 4
-    at 32. Flip: horizontal, with probability 1/2.
-    """
-    padding = padding or max(1, images.shape[2] // 8)
-    drawn = draw_augmentation(images.shape[:1], kind, padding, generator)
-    drawn = {name: values.to(images.device) for name, values in drawn.items()}
-    return augmented(images, drawn, padding)
-
-
 def draw_augmentation(
     shape: Sequence[int], kind: str, padding: int, generator: torch.Generator
 ) -> dict[str, Tensor]:
-    """The random choices of `augment_images` for samples in batches of this shape, by name."""
+    """The random choices of `augmented` for samples in batches of this shape, by name.
+
+    kind: none, flip, crop, crop_flip. Crop: torchvision's RandomCrop(H, padding) with zero padding.
+    Flip: horizontal, with probability 1/2.
+    """
     drawn = {}
     device = generator.device
     if "crop" in kind:

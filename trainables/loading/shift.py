@@ -170,11 +170,13 @@ def _labels(
     if 0 < absent < len(labels):
         problem = f"{absent} of {len(labels)} samples have no label (-1)"
         raise FieldError("", problem, "Select rows with `where`, or set ood: true.")
+    # A source without names numbers its classes in order.
+    numbered = tuple(map(str, range(len(classes))))
     present = [int(label) for label in np.unique(labels)]
     named = [names.get(label) for label in present]
     if absent:
         other = "they have no labels"
-    elif _are_named(classes) and None not in named:
+    elif classes != numbered and None not in named:
         numbers = {name: number for number, name in enumerate(classes)}
         unknown = [name for name in named if name is not None and name not in numbers]
         if not unknown:
@@ -192,11 +194,6 @@ def _labels(
         problem = "is false, but the samples are not of the study's classes"
         raise FieldError("ood", f"{problem}: {other}")
     return None
-
-
-def _are_named(classes: tuple[str, ...]) -> bool:
-    """The classes have names; a source without names numbers them in order."""
-    return classes != tuple(str(number) for number in range(len(classes)))
 
 
 # ---- the cache -----------------------------------------------------------------------------------

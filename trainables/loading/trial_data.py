@@ -46,7 +46,7 @@ class TrialData:
         return split.images(0, len(rows))
 
     def _carve(self, share: float, seed: int) -> tuple[DeviceSplit, DeviceSplit]:
-        labels = load_split(self.prepared, "train").labels.numpy()
+        labels = self.train.labels.numpy()
         counts = np.bincount(labels)
         quota = np.clip(np.rint(share * counts).astype(np.int64), np.minimum(counts - 1, 1), None)
         ranks = ranks_in_class(labels, stream(seed, "split", "meta"))

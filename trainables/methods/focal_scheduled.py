@@ -20,13 +20,12 @@ STEPS = (100 / 350, 250 / 350)
 
 
 def scheduled_gamma(
-    schedule: str | Sequence[float], progress: float | Tensor, steps: Sequence[float] = STEPS
+    gammas: Sequence[float], progress: float | Tensor, steps: Sequence[float] = STEPS
 ) -> Tensor:
     """0-dimensional gamma at a progress in [0, 1); a step belongs to the later interval.
 
-    schedule: a name in GAMMAS, or the gammas themselves, one more than steps.
+    gammas: one more than steps.
     """
-    gammas = GAMMAS[schedule] if isinstance(schedule, str) else schedule
     progress = torch.as_tensor(progress, dtype=torch.float64)
     changes = []
     for step, (before, after) in zip(steps, pairwise(gammas), strict=True):

@@ -2,7 +2,7 @@
 
 Fractions in [0, 1], NLL in nats; binning is defined in binned.py and recorded with every tracked
 value as `CONVENTION`. An undefined value (accuracy above 99% confidence if there is none, a
-debiased error of one sample) is NaN as a function's result and absent from `evaluate`, as is top-5
+debiased error of one sample) is NaN as a function's result and absent from `measure`, as is top-5
 accuracy for five classes or fewer.
 
 Each file starts with the descriptions of its metrics (`shared.metric.Metric`). Every trial stores
@@ -19,12 +19,12 @@ import inspect
 import math
 from collections.abc import Callable, Collection, Iterator
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainables.metrics.shared.metric import Metric
 from trainables.plain import Value
-from trainables.plugins import stems
 from trainables.problems import FieldError, nearest
 
 if TYPE_CHECKING:
@@ -46,7 +46,8 @@ MAIN = ("accuracy", "nll", "brier", "ece", "mce", "adaptive_ece", "classwise_ece
 def described() -> dict[str, Metric]:
     """The metrics by name without `ts_`: the stored ones, then the others, by position."""
     found: dict[str, Metric] = {}
-    for metric in _all():
+    files = chain.from_iterable(sorted(Path(folder).glob("[!_]*.py")) for folder in __path__)
+    for metric in chain.from_iterable(map(_read, files)):
         if metric.name in found:
             raise FieldError(
                 f"metrics/{metric.family}.py",
@@ -57,26 +58,19 @@ def described() -> dict[str, Metric]:
     return dict(sorted(found.items(), key=lambda item: (not item[1].stored, item[1].place)))
 
 
-def _all() -> Iterator[Metric]:
-    for folder in __path__:
-        for family in stems(Path(folder)):
-            yield from _read(folder, family)
-
-
-def _read(folder: str, family: str) -> Iterator[Metric]:
+def _read(file: Path) -> Iterator[Metric]:
     """The metrics of a file; none if it has no METRICS.
 
     Parsed, not imported: readers of a study need only descriptions, and importing torch takes
     seconds.
     """
-    file = Path(folder, f"{family}.py")
     for node in ast.parse(file.read_text(encoding="utf-8"), str(file)).body:
         match node:
             case ast.Assign([ast.Name("METRICS")], value) | ast.AnnAssign(
                 ast.Name("METRICS"), _, ast.expr() as value
             ):
-                for name, row in _plain(family, value).items():
-                    yield _metric(family, name, **row)
+                for name, row in _plain(file.stem, value).items():
+                    yield _metric(file.stem, name, **row)
 
 
 def _plain(family: str, value: ast.expr) -> dict[str, dict[str, Value]]:
@@ -137,7 +131,7 @@ def stored() -> list[str]:
     return [name for name, metric in described().items() if metric.stored]
 
 
-def evaluate(
+def measure_stored(
     logits: Tensor,
     labels: Tensor,
     bins: int = 15,

@@ -73,17 +73,13 @@ def equal_width_index(values: Tensor, bins: int) -> Tensor:
 def equal_mass_index(values: Tensor, bins: int) -> Tensor:
     """The index of each value's equal-mass bin; each column of [N, ...] has its own bins."""
     ordered, order = values.sort(dim=0)
-    index = torch.bucketize(first_of_equals(ordered), mass_ends(values, bins), right=True)
+    starts = torch.tensor(mass_ranks(len(values), bins), device=values.device)
+    index = torch.bucketize(first_of_equals(ordered), starts, right=True)
     return torch.empty_like(order).scatter_(0, order, index)
 
 
-def mass_ends(values: Tensor, bins: int) -> Tensor:
-    """The ranks at which all equal-mass bins but the first begin."""
-    return torch.tensor(mass_ranks(len(values), bins), device=values.device)
-
-
 def mass_ranks(n: int, bins: int) -> list[int]:
-    """`mass_ends` of n values: the sizes of numpy.array_split."""
+    """The ranks of n values at which all equal-mass bins but the first begin: array_split's."""
     return [k * (n // bins) + min(k, n % bins) for k in range(1, bins)]
 
 

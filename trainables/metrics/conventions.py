@@ -11,7 +11,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from trainables.metrics.binned import mass_ends
+from trainables.metrics.binned import equal_mass_index
+from trainables.metrics.scores import top_label
 
 # Bin index of a confidence in none of the bins.
 DROPPED = -1
@@ -34,22 +35,18 @@ class Convention(NamedTuple):
 # ---- equal-width bins ----------------------------------------------------------------------------
 
 
-def _float32_edges(bins: int, like: Tensor) -> Tensor:
-    """linspace in float32, which is not k / bins: the edges in code that does not set a dtype."""
-    return torch.linspace(0, 1, bins + 1, device=like.device).double()
+def _edges(bins: int, dtype: torch.dtype, like: Tensor) -> Tensor:
+    """linspace; in float32, as in code that does not set a dtype, it is not k / bins."""
+    return torch.linspace(0, 1, bins + 1, dtype=dtype, device=like.device).double()
 
 
-def _float64_edges(bins: int, like: Tensor) -> Tensor:
-    return torch.linspace(0, 1, bins + 1, dtype=torch.float64, device=like.device)
-
-
-def _left_closed(values: Tensor, edges: Tensor) -> Tensor:
+def _left_closed(confidence: Tensor, bins: int, dtype: torch.dtype = torch.float64) -> Tensor:
     """[lo, hi), and 1.0 in its own bin."""
-    return torch.bucketize(values, edges, right=True) - 1
+    return torch.bucketize(confidence, _edges(bins, dtype, confidence), right=True) - 1
 
 
 def _right_closed_float32(confidence: Tensor, bins: int) -> Tensor:
-    return torch.bucketize(confidence, _float32_edges(bins, confidence)) - 1
+    return torch.bucketize(confidence, _edges(bins, torch.float32, confidence)) - 1
 
 
 def _ceiling(confidence: Tensor, bins: int) -> Tensor:
@@ -57,15 +54,11 @@ def _ceiling(confidence: Tensor, bins: int) -> Tensor:
 
 
 def _left_closed_last_too(confidence: Tensor, bins: int) -> Tensor:
-    return _left_closed(confidence, _float64_edges(bins, confidence)).clamp(max=bins - 1)
+    return _left_closed(confidence, bins).clamp(max=bins - 1)
 
 
 def _left_closed_float32(confidence: Tensor, bins: int) -> Tensor:
-    return _left_closed(confidence, _float32_edges(bins, confidence))
-
-
-def _left_closed_float64(confidence: Tensor, bins: int) -> Tensor:
-    return _left_closed(confidence, _float64_edges(bins, confidence))
+    return _left_closed(confidence, bins, torch.float32)
 
 
 def _left_closed_without_one(confidence: Tensor, bins: int) -> Tensor:
@@ -93,10 +86,7 @@ def _at_ranks(confidence: Tensor, rank: Tensor) -> Tensor:
 
 def _split_by_position(confidence: Tensor, bins: int) -> Tensor:
     """array_split of the sorted confidences, ties as the sort leaves them."""
-    rank = torch.arange(len(confidence), device=confidence.device)
-    order = confidence.argsort()
-    index = torch.bucketize(rank, mass_ends(rank, bins), right=True)
-    return torch.empty_like(order).scatter_(0, order, index)
+    return equal_mass_index(confidence.argsort().argsort(), bins)
 
 
 def _edges_at_samples(confidence: Tensor, bins: int) -> Tensor:
@@ -119,7 +109,7 @@ def _quantile_edges(confidence: Tensor, bins: int) -> Tensor:
     edges = _at_ranks(confidence, rank)
     edges[0] = 0.0
     edges[-1] = 1.0
-    index = _left_closed(confidence, edges).clamp(max=bins - 1)
+    index = (torch.bucketize(confidence, edges, right=True) - 1).clamp(max=bins - 1)
     return torch.where((edges.diff() > 0).all(), index, DROPPED)
 
 
@@ -132,15 +122,6 @@ def _error(values: Tensor, hits: Tensor, index: Tensor) -> Tensor:
     bins = int(index.max()) + 1 if len(index) else 0
     gap = torch.zeros(bins, dtype=torch.float64, device=values.device)
     return gap.index_add_(0, index[kept], (hits - values)[kept]).abs().sum()
-
-
-def top_label(logits: Tensor, labels: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Confidence, by a softmax in that precision, and hit of each sample: [N] float64.
-
-    In float32 a confidence is exactly 1.0 from a lead of 17 nats on, where some rules differ.
-    """
-    confidence = logits.to(dtype).softmax(dim=-1).amax(dim=-1)
-    return confidence.double(), (logits.argmax(dim=-1) == labels).double()
 
 
 def _top_label(
@@ -195,7 +176,7 @@ CONVENTIONS = {
         "", _top_label(_left_closed_float32, torch.float32)),
     "google": Convention(
         "ece", "uncertainty-metrics, robustness_metrics, relplot", "[lo, hi), 1.0 separate", "",
-        _top_label(_left_closed_float64)),
+        _top_label(_left_closed)),
     "sample_prioritization": Convention(
         "ece", "Calib-Sample-Prioritization", "[lo, hi) in float32", "confidences of 1.0",
         _top_label(_left_closed_without_one, torch.float32, of_kept=True)),
@@ -226,6 +207,6 @@ CONVENTIONS = {
 }  # fmt: skip
 
 
-def evaluate(logits: Tensor, labels: Tensor, bins: int = 15) -> dict[str, float]:
+def by_convention(logits: Tensor, labels: Tensor, bins: int = 15) -> dict[str, float]:
     """The value under every convention. logits: [N, K]; labels: [N] int64."""
     return {name: float(one.value(logits, labels, bins)) for name, one in CONVENTIONS.items()}

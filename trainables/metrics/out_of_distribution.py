@@ -48,7 +48,7 @@ def fpr_at_95(inside: Tensor, outside: Tensor) -> Tensor:
     return (inside.double() >= threshold).double().mean()
 
 
-def evaluate(inside: Tensor, outside: Tensor) -> dict[str, float]:
+def separation(inside: Tensor, outside: Tensor) -> dict[str, float]:
     """auroc and fpr95 of every score: {"auroc_entropy": ...}. inside, outside: logits [N, K]."""
     found: dict[str, float] = {}
     for name, score in SCORES.items():
@@ -59,9 +59,9 @@ def evaluate(inside: Tensor, outside: Tensor) -> dict[str, float]:
     return found
 
 
-def evaluate_at(inside: Tensor, outside: Tensor, temperature: float) -> dict[str, float]:
-    """`evaluate`, and with the prefix `ts_` the same with both sets at the temperature."""
-    after = evaluate(inside.double() / temperature, outside.double() / temperature)
-    return evaluate(inside, outside) | {
+def separation_at(inside: Tensor, outside: Tensor, temperature: float) -> dict[str, float]:
+    """`separation`, and with the prefix `ts_` the same with both sets at the temperature."""
+    after = separation(inside.double() / temperature, outside.double() / temperature)
+    return separation(inside, outside) | {
         AFTER_TEMPERATURE + name: value for name, value in after.items()
     }

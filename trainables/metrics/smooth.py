@@ -8,7 +8,6 @@ absolute value approximate.
 """
 
 import math
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -55,9 +54,14 @@ def fixed_point(confidence: Tensor, residual: Tensor) -> Tensor:
         modes = _modes(confidence, residual, root)
         finest = CUTOFF / (math.pi * len(modes))
         if float(_error_at(modes, finest)) > finest:
-            above = partial(_above, modes)
-            return _error_at(modes, brentq(above, finest, 1.0, xtol=1e-12))
-    return _error_at(modes, finest)
+            break
+    else:
+        return _error_at(modes, finest)
+
+    def above(sigma: float) -> float:
+        return float(_error_at(modes, sigma)) - sigma
+
+    return _error_at(modes, brentq(above, finest, 1.0, xtol=1e-12))
 
 
 def smooth_calibration_error_at(logits: Tensor, labels: Tensor, sigma: float) -> Tensor:
@@ -89,10 +93,6 @@ def _modes(confidence: Tensor, residual: Tensor, root: int) -> Tensor:
     modes = total.real.flatten() * (2 / len(confidence))
     modes[0] /= 2
     return modes
-
-
-def _above(modes: Tensor, sigma: float) -> float:
-    return float(_error_at(modes, sigma)) - sigma
 
 
 def _error_at(modes: Tensor, sigma: float) -> Tensor:

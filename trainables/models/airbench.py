@@ -68,7 +68,7 @@ class Airbench(Model):
 class Whitening(nn.Module):
     """A 2x2 convolution to the patches' principal directions, of variance 1, and their negatives.
 
-    Its weights are a buffer, never trained: random until `fit`, and in every state dict. Its bias
+    Its weights are a buffer, never trained: random until `adapt`, and in every state dict. Its bias
     is trained.
     """
 
@@ -80,10 +80,6 @@ class Whitening(nn.Module):
         self.register_buffer("weight", torch.randn(2 * patch, channels, PATCH, PATCH) / patch**0.5)
         self.bias = nn.Parameter(torch.zeros(2 * patch))
 
-    def fit(self, images: Tensor) -> None:
-        """Set the weights from normalised images [N, C, H, W] on the CPU."""
-        self.weight.copy_(whitening_filters(images))
-
     def forward(self, images: Tensor) -> Tensor:
         return F.conv2d(images, self.weight, self.bias)
 
@@ -92,7 +88,7 @@ class AirbenchNetwork(Network):
     def adapt(self, images: Callable[[int], Tensor]) -> None:
         stem = self.features.get_submodule("whitening")
         assert isinstance(stem, Whitening)
-        stem.fit(images(IMAGES))
+        stem.weight.copy_(whitening_filters(images(IMAGES)))
 
 
 def whitening_filters(images: Tensor) -> Tensor:

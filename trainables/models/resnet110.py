@@ -22,4 +22,4 @@ class Resnet110(Model):
     def build(self, input_shape: tuple[int, int, int], num_classes: int) -> Network:
         if self.blocks == "bottleneck":
             return four_stage_resnet(Bottleneck, (3, 4, 26, 3), input_shape, num_classes)
-        return three_stage_resnet(18, 16, input_shape, num_classes, stem=16, projections=False)
+        return three_stage_resnet(18, 16, input_shape, num_classes, projections=False)

@@ -15,4 +15,4 @@ class WideResnet2610(Model):
     """
 
     def build(self, input_shape: tuple[int, int, int], num_classes: int) -> Network:
-        return three_stage_resnet(4, 160, input_shape, num_classes, stem=16, projections=True)
+        return three_stage_resnet(4, 160, input_shape, num_classes, projections=True)

@@ -9,7 +9,9 @@ from typing import ClassVar, Literal
 
 from trainables.plain import Plain, Record
 
-Ending = Literal["complete", "pruned", "failed", "out_of_memory", "interrupted", "storage_unseen"]
+OutcomeState = Literal[
+    "complete", "pruned", "failed", "out_of_memory", "interrupted", "storage_unseen"
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +26,7 @@ class Outcome(Record):
 
     attempt: int | None = None
     versions: dict[str, str] | None = None  # of the libraries, and the git commit
-    state: Ending
+    state: OutcomeState
     reason: str | None = None  # of one that is not complete
     metrics: dict[str, float] | None = None  # on the validation split
     epoch: int | None = None  # of the weights it is of

@@ -51,9 +51,9 @@ class Predictions:
     def _evaluate(self, calibrated: Tensor, bins: int, also: Collection[str]) -> dict[str, float]:
         prefix = metrics.AFTER_TEMPERATURE
         also_after = [name.removeprefix(prefix) for name in also if name.startswith(prefix)]
-        after = metrics.evaluate(calibrated, self.labels, bins, also_after)
+        after = metrics.measure_stored(calibrated, self.labels, bins, also_after)
         return {
-            **metrics.evaluate(self.logits, self.labels, bins, also, calibrated),
+            **metrics.measure_stored(self.logits, self.labels, bins, also, calibrated),
             **{prefix + name: value for name, value in after.items()},
         }
 

@@ -22,7 +22,7 @@ from trainables.loading.trial_data import trial_data
 from trainables.machine import keep_freed_memory, mps_is_running
 from trainables.outputs import train_entropy
 from trainables.outputs.attempts import attempt_directory, attempts_in, epochs_reached
-from trainables.outputs.outcome import Ending, Outcome, Reached, Report
+from trainables.outputs.outcome import Outcome, OutcomeState, Reached, Report
 from trainables.plain import Plain
 from trainables.plugins import changed_files, finding_for, raised_in, used_files
 from trainables.problems import FieldError
@@ -133,7 +133,8 @@ class Attempt:
                     learner.catch_up()
             finally:
                 rows += learner.history[known:]
-                self._log_rows(learner.history[known:])
+                for row in learner.history[known:]:
+                    self._log(" ".join(f"{name}={value:.6g}" for name, value in row.items()) + "\n")
                 self._log_eager(learner)
             if learner.finished:
                 break
@@ -161,10 +162,6 @@ class Attempt:
         if learner.device.type == "cuda" and learner.eager_because not in (None, self._told):
             self._told = learner.eager_because
             self._log(f"steps run eagerly: {self._told}\n")
-
-    def _log_rows(self, rows: list[dict[str, float]]) -> None:
-        for row in rows:
-            self._log(" ".join(f"{name}={value:.6g}" for name, value in row.items()) + "\n")
 
     def _check_time(self, learner: Learner) -> None:
         """Raise TimeLimit if the trial has exceeded its training time."""
@@ -212,8 +209,10 @@ class Attempt:
         config = TrialConfig.from_mapping(assignment.config)
         if config.deterministic:  # read when cuBLAS begins
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        if config.precision == "bfloat16" and device.type == "cuda":
-            _check_bfloat16(device)
+        on_gpu = device.type == "cuda"
+        if config.precision == "bfloat16" and on_gpu and not torch.cuda.is_bf16_supported(False):
+            name = torch.cuda.get_device_name(device)
+            raise FieldError("precision", f"{name} has no bfloat16", "Write `precision: float32`.")
         learner = Learner(config, trial_data(config, device, assignment.data_digest), device)
         attempts = attempts_in(Path(assignment.directory))
         reached = epochs_reached(attempts)
@@ -257,7 +256,12 @@ class Attempt:
         return self._outcome("complete", learner, epoch, digests, metrics=found)
 
     def _outcome(
-        self, state: Ending, learner: Learner, epoch: int, digests: dict[str, str], **more: Any
+        self,
+        state: OutcomeState,
+        learner: Learner,
+        epoch: int,
+        digests: dict[str, str],
+        **more: Any,
     ) -> Outcome:
         """What the epochs left, after `history.json` is written as well."""
         rows = json.dumps(learner.history).encode()
@@ -346,9 +350,3 @@ def reason_of(error: BaseException) -> str:
     if isinstance(error, SystemExit):
         reason += f" in {raised_in(error)}"
     return reason
-
-
-def _check_bfloat16(device: torch.device) -> None:
-    if not torch.cuda.is_bf16_supported(False):
-        name = torch.cuda.get_device_name(device)
-        raise FieldError("precision", f"{name} has no bfloat16", "Write `precision: float32`.")

@@ -1,4 +1,4 @@
-"""The cost of one trial, as `trainables.training.probe` measures it."""
+"""The cost of one trial, as `trainables.trial_probe` measures it."""
 
 from dataclasses import dataclass
 

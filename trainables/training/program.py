@@ -75,7 +75,7 @@ class Choices(NamedTuple):
                 yield f"{part}.{name}", values
 
 
-class Table:
+class ChoiceTable:
     """Choices as rows of bytes on the device, and a counter there: a step reads its row at once."""
 
     def __init__(self, choices: Choices, device: torch.device) -> None:
@@ -126,7 +126,7 @@ class Table:
         return Choices(alone["progress"], alone["learning_rate"], **parts)
 
 
-class HostTable(Table):
+class HostTable(ChoiceTable):
     """Choices as they are, for a CPU, where Python takes every step."""
 
     def __init__(self) -> None:
@@ -159,7 +159,7 @@ Step = Callable[[Choices], tuple[Tensor, Any]]
 class Batches:
     """The steps of one batch size: their table and, once captured, what replays one."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: ChoiceTable) -> None:
         self.table = table
         self.eager_steps = 0
         self.replay: Callable[[], None] | None = None
@@ -248,7 +248,7 @@ class Program:
             if batches.table.holds(choices):
                 return batches
         on_host = self.device.type == "cpu" and not captures(self.device)
-        batches = Batches(HostTable() if on_host else Table(choices, self.device))
+        batches = Batches(HostTable() if on_host else ChoiceTable(choices, self.device))
         self._batches.append(batches)
         return batches
 
@@ -265,7 +265,7 @@ class Program:
         elif waits(advance):
             self.eager_because = "a step waits for the device"
 
-    def advance(self, table: Table, step: Step) -> None:
+    def advance(self, table: ChoiceTable, step: Step) -> None:
         """One step, eagerly: what is captured."""
         loss, state = step(table.next())
         self.loss += loss
@@ -418,14 +418,11 @@ def _copied(to: Any, source: Any) -> bool:
         return False
     pairs = [both for both in zip(ours, theirs, strict=True) if isinstance(both[0], Tensor)]
     places = {one.untyped_storage().data_ptr() for one, _ in pairs}
-    safe = []
-    for one, other in pairs:
+    for index, (one, other) in enumerate(pairs):
         # One that lies where another is about to be copied to.
         if one is not other and other.untyped_storage().data_ptr() in places:
-            safe.append((one, other.clone()))
-        elif one is not other:
-            safe.append((one, other))
-    for one, other in safe:
+            pairs[index] = (one, other.clone())
+    for one, other in pairs:
         one.copy_(other)
     return True
 

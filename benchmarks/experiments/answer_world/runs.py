@@ -13,7 +13,8 @@ from benchmarks.experiments.answer_world import quantile
 from benchmarks.experiments.answer_world.simulate import Plain
 from benchmarks.experiments.answer_world.world import Truth
 
-Study = Callable[[str, int, int, Path], Plain]  # of kind, samples, number and the file of the truth
+# Of kind, samples, number and the file of the truth.
+MakeStudy = Callable[[str, int, int, Path], Plain]
 Cell = tuple[str, int]  # kind and samples
 
 
@@ -30,12 +31,12 @@ def append(path: Path, studies: Sequence[Plain]) -> None:
         file.write("\n" * torn + "".join(json.dumps(one) + "\n" for one in studies))
 
 
-def chunk(study: Study, cell: Cell, numbers: Sequence[int], truth: Path) -> list[Plain]:
+def chunk(study: MakeStudy, cell: Cell, numbers: Sequence[int], truth: Path) -> list[Plain]:
     return [study(*cell, number, truth) for number in numbers]
 
 
 def simulated(
-    study: Study,
+    study: MakeStudy,
     cells: Sequence[Cell],
     directory: Path,
     prefix: str,

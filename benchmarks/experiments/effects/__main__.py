@@ -24,7 +24,7 @@ from study.answer.networks import networks_on_test
 from study.store.files import checked_file, stored_predictions
 from study.store.openings import read_tested
 from study.store.study import Study, open_directory
-from study.uncertainty.methods import Measured, Methods, Seeds, compare_methods
+from study.uncertainty.methods import Methods, NetworkPredictions, Seeds, compare_methods
 from trainables.outputs.predictions import Predictions
 
 METRICS = ("accuracy", "nll", "brier", "ece", "ts_ece")
@@ -43,7 +43,7 @@ def on_validation(study: Study) -> dict[str, Methods]:
     """Metrics and diagnostics of a study that is not confirmed."""
     records = study.records().complete.by_label
     networks = {
-        label: [Measured(stored_predictions(study, one)) for one in own]
+        label: [NetworkPredictions(stored_predictions(study, one)) for one in own]
         for label, own in records.items()
     }
     found = compare_methods(networks, METRICS)
@@ -81,11 +81,11 @@ def on_test(confirmation: Confirmation) -> dict[str, Methods]:
     return found
 
 
-def shifted(study: Study, row: Confirmed, name: str) -> list[Measured]:
+def shifted(study: Study, row: Confirmed, name: str) -> list[NetworkPredictions]:
     """The row's predictions on a shift set, at its test temperatures."""
     tested, file = read_tested(study)[row.label], f"shift_{name}.npz"
     return [
-        Measured(
+        NetworkPredictions(
             Predictions.load(checked_file(study, one, file, tested[one.number].digests)),
             tested[one.number].temperature,
         )

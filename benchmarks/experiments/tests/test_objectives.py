@@ -10,7 +10,7 @@ from scipy.stats import spearmanr, t
 
 from benchmarks.experiments import objectives, pools
 from benchmarks.experiments.objectives import Asked, Split, lowest_sum
-from benchmarks.experiments.pools import Recorded
+from benchmarks.experiments.pools import Pool
 from tests import references
 
 ECE = Asked(("accuracy", "ece"), "raw", True)
@@ -95,18 +95,14 @@ def pool(samples, spread, seed=0):
     logits = np.stack(
         [3 * np.eye(3)[labels] + s * source.normal(size=(samples, 3)) for s in spread]
     )
-    return Recorded(logits.astype(np.float32), labels)
+    return Pool(logits.astype(np.float32), labels)
 
 
 def test_trials_of_chance_level_do_not_count():
     made = pool(400, [1.0, 1.0])
     guessing = np.zeros_like(made.logits[:1])
     assert (
-        len(
-            objectives.counted(
-                Recorded(np.concatenate([made.logits, guessing]), made.labels)
-            ).logits
-        )
+        len(objectives.counted(Pool(np.concatenate([made.logits, guessing]), made.labels)).logits)
         == 2
     )
 

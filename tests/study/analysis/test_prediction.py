@@ -6,7 +6,7 @@ import pytest
 
 from study.analysis import prediction
 from study.analysis.prediction import epochs_between, kept_between, predict
-from study.analysis.rungs import Entry, goes_on
+from study.analysis.rungs import RungEntry, goes_on
 from study.schema.reading import spec_from_mapping
 from study.schema.spec import StudySpec
 from study.terminal.prediction import prediction_lines
@@ -125,8 +125,8 @@ def test_the_limits_are_the_means_over_all_orders_of_the_trials(first: int, keep
     for order in permutations(range(6)):
         kept = 0
         for place, cost in enumerate(order):
-            before = [Entry(at, at, (float(order[at]),)) for at in range(place)]
-            kept += place < first or goes_on(Entry(place, place, (float(cost),)), before, keep)
+            before = [RungEntry(at, at, (float(order[at]),)) for at in range(place)]
+            kept += place < first or goes_on(RungEntry(place, place, (float(cost),)), before, keep)
         found[set(order[:first]) == set(range(first))].append(kept)
     least, every = found[True], found[True] + found[False]
     expected = sum(least) / len(least), sum(every) / len(every)

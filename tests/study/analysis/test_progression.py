@@ -19,7 +19,7 @@ from study.analysis.reliability import consistency_band, diagram, reliability
 from study.schema.objective import Objective
 from study.store.trials import TrialRecord
 from tests.study.made import OBJECTIVES, random_predictions, trials_of, unwritten_study
-from trainables.metrics import evaluate
+from trainables.metrics import measure_stored
 from trainables.metrics.shared.post_hoc import cross_fitted
 
 NLL = Objective("nll", "minimize")
@@ -78,7 +78,7 @@ def test_bins_are_those_of_the_definition_and_give_the_ece():
     np.testing.assert_allclose(
         np.array([found.counts, found.confidence, found.accuracy]).T, expected
     )
-    assert found.ece == approx(evaluate(predictions.logits, predictions.labels)["ece"])
+    assert found.ece == approx(measure_stored(predictions.logits, predictions.labels)["ece"])
 
 
 def test_calibrated_predictions_leave_the_band_seldom_and_overconfident_ones_often():

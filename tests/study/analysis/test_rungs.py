@@ -7,16 +7,16 @@ from fractions import Fraction
 
 import pytest
 
-from study.analysis.rungs import FIRST, Entry, goes_on, going_on, is_protected, rank
+from study.analysis.rungs import FIRST, RungEntry, goes_on, going_on, is_protected, rank
 from tests.study.schema.specs import RATE, small
 
 
-def dominates(one: Entry, other: Entry) -> bool:
+def dominates(one: RungEntry, other: RungEntry) -> bool:
     pairs = list(zip(one.costs, other.costs, strict=True))
     return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
 
 
-def crowding(entry: Entry, front: list[Entry]) -> float:
+def crowding(entry: RungEntry, front: list[RungEntry]) -> float:
     """Deb et al. 2002, III-B, one point at a time; among equal values the
     earlier place comes first."""
     total = 0.0
@@ -29,7 +29,7 @@ def crowding(entry: Entry, front: list[Entry]) -> float:
     return total
 
 
-def slow_rank(entry: Entry, before: list[Entry]) -> int:
+def slow_rank(entry: RungEntry, before: list[RungEntry]) -> int:
     left, ahead = [*before, entry], 0
     while True:
         front = [one for one in left if not any(dominates(other, one) for other in left)]
@@ -47,7 +47,7 @@ def test_the_order_is_its_definition(seed: int) -> None:
     count, columns, values = chance.randrange(1, 20), chance.randrange(1, 4), chance.choice([3, 64])
     numbers = chance.sample(range(100), count)  # a trial asked earlier may be recorded later
     entries = [
-        Entry(place, number, tuple(chance.randrange(values) / 8 for _ in range(columns)))
+        RungEntry(place, number, tuple(chance.randrange(values) / 8 for _ in range(columns)))
         for place, number in enumerate(numbers)
     ]
     for entry in entries:
@@ -63,19 +63,19 @@ def test_the_order_is_its_definition(seed: int) -> None:
 def test_by_hand() -> None:
     """Costs (Brier, ECE) of five trials: two fronts, {0, 1, 4} and {2, 3}."""
     first = [
-        Entry(0, 0, (1.0, 5.0)),
-        Entry(1, 1, (5.0, 1.0)),
-        Entry(2, 2, (6.0, 6.0)),
-        Entry(3, 3, (5.0, 7.0)),
+        RungEntry(0, 0, (1.0, 5.0)),
+        RungEntry(1, 1, (5.0, 1.0)),
+        RungEntry(2, 2, (6.0, 6.0)),
+        RungEntry(3, 3, (5.0, 7.0)),
     ]
-    between = Entry(4, 4, (4.0, 4.0))
+    between = RungEntry(4, 4, (4.0, 4.0))
     assert rank(between, first) == 3  # behind the two ends of its front
     assert goes_on(between, first, 0.5) and going_on(5, 0.5) == 3
-    assert not goes_on(Entry(4, 4, (7.0, 7.0)), first, 0.5)
-    assert rank(Entry(4, 4, (5.5, 6.5)), first) == 5, (
+    assert not goes_on(RungEntry(4, 4, (7.0, 7.0)), first, 0.5)
+    assert rank(RungEntry(4, 4, (5.5, 6.5)), first) == 5, (
         "of the second front the ends come first: 2 and 3"
     )
-    assert goes_on(Entry(2, 2, (9.0, 9.0)), first[:2], 0.01), (
+    assert goes_on(RungEntry(2, 2, (9.0, 9.0)), first[:2], 0.01), (
         "the first three have nothing to be compared with"
     )
     assert going_on(10, 0.3) == 3, "0.3 x 10 is 3, not a little more"

@@ -20,7 +20,7 @@ from study.store.files import stored_predictions
 from study.store.ledger import Ledger, open_storage
 from study.store.study import Study, open_study
 from study.tracking.descriptions import FROM, TO, with_answer
-from study.uncertainty.methods import Measured, mean_over_seeds
+from study.uncertainty.methods import NetworkPredictions, mean_over_seeds
 from tests.study.made import made_study
 from trainables.metrics.shared import post_hoc
 from trainables.outputs.predictions import Predictions
@@ -357,7 +357,7 @@ def test_a_constraint_holds_for_what_is_confirmed(tmp_path: Path) -> None:
 
 
 def test_equal_networks_have_the_interval_of_one() -> None:
-    one = Measured(predictions(20))
+    one = NetworkPredictions(predictions(20))
     low, high = binomtest(380, 400).proportion_ci(0.95, "wilson")
     for networks in ([one], [one, one, one]):
         assert mean_over_seeds(networks, ["accuracy"])["accuracy"] == approx((0.95, low, high))
@@ -365,7 +365,7 @@ def test_equal_networks_have_the_interval_of_one() -> None:
 
 def test_seeds_that_differ_widen_it_by_students_t() -> None:
     """Accuracies .94, .95, .96: standard error .01 / sqrt(3)."""
-    networks = [Measured(predictions(wrong)) for wrong in (24, 20, 16)]
+    networks = [NetworkPredictions(predictions(wrong)) for wrong in (24, 20, 16)]
     alone = [binomtest(400 - wrong, 400).proportion_ci(0.95, "wilson") for wrong in (24, 20, 16)]
     low, high = sum(ends.low for ends in alone) / 3, sum(ends.high for ends in alone) / 3
     reach = (((high - low) / 2) ** 2 + (student_t.ppf(0.975, 2) * 0.01 / 3**0.5) ** 2) ** 0.5
@@ -377,9 +377,11 @@ def test_seeds_that_differ_widen_it_by_students_t() -> None:
 
 def test_a_metric_after_temperature_uses_the_temperature_fitted_elsewhere() -> None:
     found = predictions(20, 0.99)
-    (scaled,) = (Measured(Predictions(found.logits / 2.0, LABELS)),)
+    (scaled,) = (NetworkPredictions(Predictions(found.logits / 2.0, LABELS)),)
     expected = mean_over_seeds([scaled], ["ece"])["ece"]
-    assert mean_over_seeds([Measured(found, 2.0)], ["ts_ece"])["ts_ece"] == approx(expected)
+    assert mean_over_seeds([NetworkPredictions(found, 2.0)], ["ts_ece"])["ts_ece"] == approx(
+        expected
+    )
 
 
 @pytest.mark.slow
@@ -399,7 +401,7 @@ def test_it_covers_the_mean_of_a_method_over_seeds_and_samples() -> None:
             )
             classes = torch.where(score < accuracy, LABELS, (LABELS + 1) % 10)
             networks.append(
-                Measured(
+                NetworkPredictions(
                     Predictions(3.0 * torch.nn.functional.one_hot(classes, 10).float(), LABELS)
                 )
             )

@@ -11,7 +11,7 @@ from study.answer.confirmation import results_of
 from study.commands import confirm as command
 from study.commands.report import _block
 from study.registry.model_card import _confirmed_section, _retrains, confirmed_facts
-from study.report.comparison import Table
+from study.report.comparison import ComparisonTable
 from study.report.page_confirmation import confirmed
 from study.report.paper_table import to_csv, to_markdown
 from tests.study.answer.test_answer import confirm, predictions, search
@@ -40,8 +40,8 @@ def test_a_model_has_one_name_in_everything_that_shows_it(
     said = {
         "confirm": shown.export_text().replace(str(tmp_path), ""),
         "answer": " ".join(answer(results).sentences),
-        "markdown": to_markdown(Table((block,))),
-        "csv": to_csv(Table((block,))),
+        "markdown": to_markdown(ComparisonTable((block,))),
+        "csv": to_csv(ComparisonTable((block,))),
     }
     for text in said.values():
         assert all(name in text for name in NAMES) and not any(label in text for label in ROWS)

@@ -9,7 +9,7 @@ from mlflow import MlflowClient
 from study.analysis.prediction import Probes
 from study.engine import budget
 from study.engine.budget import Spending
-from study.engine.probe import Probed
+from study.engine.probe import ProbedStudy
 from study.schema.reading import spec_from_mapping
 from study.store.trials import TrialRecord, Trials
 from tests.study.analysis.test_prediction import MEASURED
@@ -100,9 +100,11 @@ def hourly(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     cost = Cost(**{**MEASURED.__dict__, "epoch_wall": 1800.0})
 
-    def probe(spec: object, file_name: str, digest: str, labels: list[str], say: object) -> Probed:
+    def probe(
+        spec: object, file_name: str, digest: str, labels: list[str], say: object
+    ) -> ProbedStudy:
         probes: dict[str, Probes] = {label: [(1.0, cost)] for label in labels}
-        return Probed(probes, None, None)
+        return ProbedStudy(probes, None, None)
 
     monkeypatch.setattr(budget, "probe_here", probe)
 

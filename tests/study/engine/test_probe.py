@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from tests.study.command_line import calstudy, calstudy_json, write_spec
+from trainables import trial_probe
 from trainables.config import TrialConfig
 from trainables.data.digits import Digits
 from trainables.loading.cache import data_digest
 from trainables.outputs.classifier import Classifier
-from trainables.training import probe
 
 
 @pytest.mark.slow
@@ -128,9 +128,9 @@ def test_both_results_cost_what_their_files_cost(
         return save(self, path)
 
     monkeypatch.setattr(Classifier, "save", counted)
-    monkeypatch.setattr(probe, "TRIAL_SECONDS", 0.0)
+    monkeypatch.setattr(trial_probe, "TRIAL_SECONDS", 0.0)
     plain = {"data": "digits", "model": "mlp", "method": "focal", "epochs": 3}
     config = TrialConfig.from_mapping(plain).to_mapping()
     resources = {"cpu": 1.0, "gpu": 0.0}
-    probe.probe_trial(config, data_digest(Digits(), 0), resources, (), str(tmp_path))
+    trial_probe.probe_trial(config, data_digest(Digits(), 0), resources, (), str(tmp_path))
     assert written == [tmp_path / "attempt-1" / "model.pt"] * 2

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from benchmarks.chaos import clock
 from study.machines import doctor
-from study.machines.doctor import Finding, Report
+from study.machines.doctor import DoctorReport, Finding
 from study.machines.nodes import NodeFacts
 from study.schema.reading import read_spec
 from study.store.driver_lock import driver_lock
@@ -177,13 +177,13 @@ def test_a_node_that_does_not_answer_is_one_failure() -> None:
     )
     assert (
         found == [Finding("node", "answer", "failed", "no answer within 60 s.")]
-        and not Report(found).ok
+        and not DoctorReport(found).ok
     )
 
 
 def test_a_report_travels_as_json() -> None:
-    report = Report(list(judged(sound(clock=9.0)).values()))
-    assert report.ok and Report.from_json(report.to_json()) == report
+    report = DoctorReport(list(judged(sound(clock=9.0)).values()))
+    assert report.ok and DoctorReport.from_json(report.to_json()) == report
 
 
 @pytest.mark.parametrize(
@@ -280,7 +280,7 @@ def test_the_last_line_says_what_was_found(
     found = [
         doctor.Finding("here", f"check {n}", state, "so it is") for n, state in enumerate(states)
     ]
-    show(doctor.Report(found), Console(width=80))
+    show(doctor.DoctorReport(found), Console(width=80))
     assert capsys.readouterr().out.splitlines()[-1] == end
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from study.machines import node_facts
-from study.machines.nodes import NodeFacts, Probe, code_problem, storage_problem
+from study.machines.nodes import NodeFacts, StorageProbe, code_problem, storage_problem
 from study.schema.versions import versions
 from tests.cases import damage_unsampled
 from trainables.config import TrialConfig
@@ -17,14 +17,14 @@ from trainables.loading.cache import prepare
 ROOT = Path("/storage")
 
 
-def answer(probe: Probe, folder: Path | None = None) -> NodeFacts:
+def answer(probe: StorageProbe, folder: Path | None = None) -> NodeFacts:
     """What a machine says that sees the probe, or that has another folder in its place."""
     question, (seen, token, name) = probe.question("node")
     return NodeFacts("node", **probe.seen("node", question(str(folder or seen), token, name)))
 
 
 def test_a_storage_that_is_seen(tmp_path: Path) -> None:
-    with Probe(tmp_path) as probe:
+    with StorageProbe(tmp_path) as probe:
         node = answer(probe)
     assert (node.storage, node.written, node.lock) == (None, True, "held") and storage_problem(
         node, ROOT
@@ -33,7 +33,7 @@ def test_a_storage_that_is_seen(tmp_path: Path) -> None:
 
 
 def test_a_storage_that_is_not_there(tmp_path: Path) -> None:
-    with Probe(tmp_path) as probe:
+    with StorageProbe(tmp_path) as probe:
         node = answer(probe, tmp_path / "elsewhere")
     assert "does not see the storage /storage (No such file or directory)." in str(
         storage_problem(node, ROOT)
@@ -43,14 +43,14 @@ def test_a_storage_that_is_not_there(tmp_path: Path) -> None:
 def test_another_folder_in_its_place(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "token").write_text("of another driver")
-    with Probe(tmp_path) as probe:
+    with StorageProbe(tmp_path) as probe:
         assert "(a different folder is mounted there)" in str(
             storage_problem(answer(probe, tmp_path / "other"), ROOT)
         )
 
 
 def test_what_a_node_writes_must_be_seen_here(tmp_path: Path) -> None:
-    with Probe(tmp_path) as probe:
+    with StorageProbe(tmp_path) as probe:
         question, (folder, token, name) = probe.question("node")
         said = question(folder, token, name)
         (Path(folder) / name).unlink()
@@ -61,7 +61,7 @@ def test_what_a_node_writes_must_be_seen_here(tmp_path: Path) -> None:
 
 
 def test_a_lock_that_does_not_hold(tmp_path: Path) -> None:
-    with Probe(tmp_path) as probe:
+    with StorageProbe(tmp_path) as probe:
         folder = Path(probe.question("node")[1][0])
         # Another file than the driver locked, as where locks stay on their own machine.
         (folder / "lock").unlink()
@@ -70,10 +70,10 @@ def test_a_lock_that_does_not_hold(tmp_path: Path) -> None:
 
 
 def test_a_storage_that_was_not_there_is_not_there_again(tmp_path: Path) -> None:
-    with Probe(tmp_path / "not" / "yet"):
+    with StorageProbe(tmp_path / "not" / "yet"):
         assert (tmp_path / "not" / "yet").is_dir()
     assert not (tmp_path / "not").exists()
-    with Probe(tmp_path / "not" / "yet"):
+    with StorageProbe(tmp_path / "not" / "yet"):
         (tmp_path / "not" / "kept").touch()
     assert [path.name for path in (tmp_path / "not").iterdir()] == ["kept"]
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from study.registry.verify import NotVerified, VerifyReport, _keep, compare, evaluate
+from study.registry.verify import NotVerified, VerifyReport, _keep, compare, metrics_of_probs
 
 
 def tied() -> tuple[np.ndarray, np.ndarray, torch.Tensor]:
@@ -25,8 +25,8 @@ def tied() -> tuple[np.ndarray, np.ndarray, torch.Tensor]:
 
 def test_a_tie_that_flips_is_counted_and_shown() -> None:
     found, reference, labels = tied()
-    checks, flipped, values = compare(found, reference, labels, evaluate(reference, labels))
-    assert (evaluate(reference, labels)["accuracy"], values["accuracy"]) == (1.0, 0.75)
+    checks, flipped, values = compare(found, reference, labels, metrics_of_probs(reference, labels))
+    assert (metrics_of_probs(reference, labels)["accuracy"], values["accuracy"]) == (1.0, 0.75)
     assert flipped == 1
     shown = {check.name: check for check in checks}["accuracy (1 samples on a tie)"]
     assert (shown.found, shown.ok) == (0.25, True)
@@ -38,14 +38,14 @@ def test_an_edge_of_the_bins_that_flips_is_counted() -> None:
     found = reference.copy()
     found[1] += np.float32([3e-7, -3e-7])
     found[1] += np.float32([3e-7, -3e-7])
-    checks, flipped, _ = compare(found, reference, labels, evaluate(reference, labels))
+    checks, flipped, _ = compare(found, reference, labels, metrics_of_probs(reference, labels))
     assert flipped == 1
     assert all(check.ok for check in checks)
 
 
 def test_a_metric_that_no_tie_explains_fails() -> None:
     found, reference, labels = tied()
-    recorded = evaluate(reference, labels)
+    recorded = metrics_of_probs(reference, labels)
     checks, _, _ = compare(found, reference, labels, {**recorded, "ece": recorded["ece"] + 1e-4})
     assert [check.name for check in checks if not check.ok] == ["ece"]
 
@@ -54,7 +54,7 @@ def test_probabilities_that_differ_are_no_tie() -> None:
     _, reference, labels = tied()
     found = reference.copy()
     found[0] = [0.4, 0.6]
-    checks, _, _ = compare(found, reference, labels, evaluate(reference, labels))
+    checks, _, _ = compare(found, reference, labels, metrics_of_probs(reference, labels))
     failing = {check.name for check in checks if not check.ok}
     assert {"probabilities", "accuracy", "nll"} <= failing
 
@@ -62,7 +62,7 @@ def test_probabilities_that_differ_are_no_tie() -> None:
 def test_not_finite_is_never_equal_to_a_number() -> None:
     _, reference, labels = tied()
     found = np.full_like(reference, np.nan)
-    checks, flipped, values = compare(found, reference, labels, evaluate(reference, labels))
+    checks, flipped, values = compare(found, reference, labels, metrics_of_probs(reference, labels))
     report = VerifyReport("models:/m/1", tuple(checks), len(labels), flipped, values)
     assert not report.ok and not checks[0].ok
     plain = json.loads(json.dumps(report.to_json(), allow_nan=False))

@@ -24,7 +24,7 @@ from study.report.comparison import (
 )
 from study.report.paper_table import MARKDOWN, caption, to_csv, to_latex, to_markdown
 from study.schema.objective import Objective
-from study.uncertainty.methods import Measured
+from study.uncertainty.methods import NetworkPredictions
 from tests.study.made import made_study
 from trainables.metrics import stored
 from trainables.outputs.predictions import Predictions
@@ -68,7 +68,9 @@ def network(wrong):
     """Its predictions of 360 images, so many of them wrong."""
     labels = torch.arange(360) % 10
     told = torch.where(torch.arange(360) < wrong, (labels + 1) % 10, labels)
-    return Measured(Predictions(5.0 * torch.nn.functional.one_hot(told, 10).float(), labels), 1.0)
+    return NetworkPredictions(
+        Predictions(5.0 * torch.nn.functional.one_hot(told, 10).float(), labels), 1.0
+    )
 
 
 # ---- cells ---------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ def test_what_a_guesser_can_have(name):
     """The claim itself: a network that gives the class frequencies has calibration errors
     of 0 and nothing else."""
     labels = torch.arange(600) % 6
-    value = metrics.evaluate(torch.zeros(600, 6), labels)[name]
+    value = metrics.measure_stored(torch.zeros(600, 6), labels)[name]
     found = metrics.describe(name)
     perfect = value == pytest.approx(1.0 if found.better == "higher" else 0.0, abs=1e-9)
     assert perfect == (not rewards_accuracy(name)) == (found.kind == "calibration")

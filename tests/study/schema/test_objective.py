@@ -68,14 +68,14 @@ def test_costs_turn_what_is_maximized():
 def test_worst_is_reached_by_one_who_is_always_sure_and_always_wrong():
     labels = torch.arange(10) % 5
     logits = torch.nn.functional.one_hot((labels + 1) % 5, 10).double() * 1e3
-    measured = metrics.evaluate(logits, labels)
+    measured = metrics.measure_stored(logits, labels)
     for name in ("accuracy", "error", "ece", "mce", "adaptive_ece", "brier"):
         assert metrics.describe(name).worst(10) == pytest.approx(measured[name]), name
 
 
 def test_worst_nll_is_that_of_one_who_knows_nothing():
     assert metrics.describe("nll").worst(10) == pytest.approx(2.302585092994046)  # log 10
-    measured = metrics.evaluate(torch.zeros(4, 10), torch.arange(4))
+    measured = metrics.measure_stored(torch.zeros(4, 10), torch.arange(4))
     assert metrics.describe("nll").worst(10) == pytest.approx(measured["nll"])
 
 

@@ -17,7 +17,7 @@ from study.store.journal_repair import repair_journal
 from study.store.ledger import Ledger, open_storage
 from study.store.ledger_reader import LedgerReader
 from tests.study.made import asked
-from trainables.outputs.outcome import Ending, Outcome
+from trainables.outputs.outcome import Outcome, OutcomeState
 
 OBJECTIVES = (Objective("accuracy", "maximize"), Objective("ece", "minimize"))
 SPACE = {
@@ -95,7 +95,7 @@ def test_an_objective_that_is_no_number_is_a_failure(tmp_path: Path, value: floa
 
 @pytest.mark.parametrize("state", ["failed", "pruned"])
 def test_a_trial_that_did_not_complete_has_a_reason_and_no_value(
-    tmp_path: Path, state: Ending
+    tmp_path: Path, state: OutcomeState
 ) -> None:
     ledger = opened(tmp_path)
     ask(ledger)

@@ -248,7 +248,7 @@ def test_doctor(width: int | None) -> None:
     ]
     out = StringIO()
     console = Console(file=out, width=width or 1_000_000)
-    show(doctor.Report(findings), console)
+    show(doctor.DoctorReport(findings), console)
     assert_whole(plain(out.getvalue()), ([name, *values.values()] for name in machines), width)
 
 
@@ -303,7 +303,7 @@ def moments(values: Any, metric: str) -> list[str]:
 def test_verify(width: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     names = ["probabilities", "metric ts_classwise_ece", "metric auroc_confidence_of_a_long_name"]
     checks = tuple(
-        registry_verify.Check(name, 1.25e-7 * n, 1e-6, True) for n, name in enumerate(names, 1)
+        registry_verify.Comparison(name, 1.25e-7 * n, 1e-6, True) for n, name in enumerate(names, 1)
     )
     report = registry_verify.VerifyReport("models:/digits/1", checks, 287)
     monkeypatch.setattr(registry_verify, "verify", lambda *words: report)
@@ -311,7 +311,7 @@ def test_verify(width: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     assert_whole(shown("verify", "models:/digits/1", "--details"), rows, width)
     line = "models:/digits/1: verified on 287 validation samples, 3 checks"
     assert shown("verify", "models:/digits/1").split("\n") == [line, ""]
-    off = registry_verify.Check("metric ece", 0.1, 1e-6, False)
+    off = registry_verify.Comparison("metric ece", 0.1, 1e-6, False)
     report = registry_verify.VerifyReport("models:/digits/1", (*checks, off), 287)
     assert_whole(
         shown("verify", "models:/digits/1", check=1),

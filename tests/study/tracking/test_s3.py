@@ -15,7 +15,7 @@ from mlflow import MlflowClient
 
 from study.machines import doctor
 from study.schema.uris import TrackingError
-from study.tracking.probe import try_artifact
+from study.tracking.artifact_check import try_artifact
 from tests.study.command_line import here, write_spec
 from tests.study.tracking.conftest import end_server, start_server
 from tests.study.tracking.line import answers, free_port

@@ -22,7 +22,7 @@ from study.store.trials import TrialRecord, trial_directory
 from study.uncertainty.bootstrap import analyse, compare, differences_from, front_shares, measured
 from study.uncertainty.consistency import calibrated_sums
 from study.uncertainty.intervals import intervals, wilson
-from study.uncertainty.resampling import Draws, Table
+from study.uncertainty.resampling import Draws, SampleTerms
 from study.uncertainty.temperature import temperatures
 from tests import references
 from tests.cases import random_case
@@ -84,7 +84,7 @@ def test_each_resample_is_measured_as_its_rows_would_be():
     index = equal_mass_index(confidence, 15)  # those bins keep their edges
     for number in range(20):
         rows = resample(predictions, draws, number)
-        expected = metrics.evaluate(predictions.logits[rows], predictions.labels[rows])
+        expected = metrics.measure_stored(predictions.logits[rows], predictions.labels[rows])
         bins = ReliabilityBins.collect(confidence[rows], hits[rows], index[rows])
         expected["adaptive_ece"] = float(bins.share.dot(bins.gap))
         expected["debiased_l2"] = float(debiased_square(bins).clamp(min=0).sqrt())
@@ -108,7 +108,7 @@ def test_temperatures_are_fitted_in_each_resample_without_copies_across_folds():
             temperature = post_hoc.fit_temperature(logits[rows][~held], labels[rows][~held])
             assert fitted[fold, number] == approx(math.log(temperature), abs=1e-6)
             scaled[held] = logits[rows][held] / temperature
-        expected = metrics.evaluate(scaled, labels[rows])
+        expected = metrics.measure_stored(scaled, labels[rows])
         for name in ("accuracy", "nll", "brier"):
             assert found[name][number] == approx(expected[name], abs=1e-3), name
         assert found["ece"][number] == approx(expected["ece"], abs=0.01)
@@ -200,7 +200,7 @@ def test_temperature_ends_where_the_range_does():
 
 def test_calibrated_labels_come_by_their_probabilities():
     logits, labels = random_case((40, 5, 1.0))
-    table = Table.of(logits.numpy(), labels.numpy())
+    table = SampleTerms.of(logits.numpy(), labels.numpy())
     draws = Draws.of(40, 20_000, 0)
     gaps = calibrated_sums(table, draws.uniforms).class_gaps
     probs, cells = table.probs.ravel(), table.cells.ravel()
@@ -473,7 +473,7 @@ def test_the_truths_of_a_population_are_the_metrics_of_its_labels():
     predictions = case(450)  # thirty in each equal-mass bin
     certain = torch.nn.functional.one_hot(predictions.labels, 7).double().numpy()
     found = simulation.Population(predictions.logits.numpy(), certain)
-    measured_ones = metrics.evaluate(predictions.logits, predictions.labels)
+    measured_ones = metrics.measure_stored(predictions.logits, predictions.labels)
     truths = found.metrics()
     for name in set(truths) - {"debiased_l2"}:
         assert truths[name] == approx(measured_ones[name], abs=1e-9), name

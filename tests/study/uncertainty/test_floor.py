@@ -9,7 +9,7 @@ from scipy.stats import binom
 
 from study.uncertainty.bootstrap import measured
 from study.uncertainty.intervals import WITH_FLOOR, CalibrationInterval, Floor, intervals
-from study.uncertainty.methods import Measured, floors_over_seeds, mean_over_seeds
+from study.uncertainty.methods import NetworkPredictions, floors_over_seeds, mean_over_seeds
 from study.uncertainty.resampling import Draws
 from tests.study.uncertainty.test_bootstrap import case
 from tests.study.uncertainty.test_equal_sizes import slow
@@ -85,7 +85,7 @@ def test_a_calibrated_model_measures_its_floor():
 
 def test_over_seeds_it_is_the_mean_of_theirs():
     """At the temperature that each was given; the interval itself does not change with it."""
-    networks = [Measured(case(400, seed=seed), 1.0 + seed / 2) for seed in range(3)]
+    networks = [NetworkPredictions(case(400, seed=seed), 1.0 + seed / 2) for seed in range(3)]
     wanted = ["accuracy", "ece", "ts_ece"]
     found = mean_over_seeds(networks, wanted, 200)
     for name, prefixed in (("ece", False), ("ts_ece", True)):

@@ -9,7 +9,7 @@ import torch
 from pytest import approx
 from scipy import stats
 
-from study.uncertainty.methods import Measured, Methods, Seeds, compare_methods
+from study.uncertainty.methods import Methods, NetworkPredictions, Seeds, compare_methods
 from trainables.outputs.predictions import Predictions
 from trainables.problems import FieldError
 
@@ -131,7 +131,7 @@ def test_less_than_two_images_are_no_difference():
     assert np.mean(counts[1]) - np.mean(counts[0]) == approx(1.67 / 359, rel=0.01)
     assert stats.ttest_ind(*counts, equal_var=False).pvalue < 0.05
     networks = {
-        name: [Measured(predictions(wrong), 1.5) for wrong in of]
+        name: [NetworkPredictions(predictions(wrong), 1.5) for wrong in of]
         for name, of in (("one", one), ("other", other))
     }
     found = compare_methods(networks, ["error", "ts_nll"], 300)
@@ -146,8 +146,8 @@ def test_values_are_the_metrics_at_each_networks_temperature():
     labels = torch.randint(10, (200,), generator=generator)
     made = [Predictions(3 * torch.randn(200, 10, generator=generator), labels) for _ in range(4)]
     networks = {
-        "a": [Measured(made[0], 0.7), Measured(made[1], 2.0)],
-        "b": [Measured(one) for one in made[2:]],
+        "a": [NetworkPredictions(made[0], 0.7), NetworkPredictions(made[1], 2.0)],
+        "b": [NetworkPredictions(one) for one in made[2:]],
     }
     found = compare_methods(networks, ["nll", "ts_nll", "ts_classwise_ece"], 100)
     at = [made[0].evaluate_at(0.7), made[1].evaluate_at(2.0)], [one.evaluate() for one in made[2:]]
@@ -158,9 +158,18 @@ def test_values_are_the_metrics_at_each_networks_temperature():
 
 def test_one_seed_is_compared_with_nothing_and_other_samples_with_none():
     one, short = predictions({1, 2}), predictions({1}, samples=300)
-    assert compare_methods({"a": [Measured(one)], "b": [Measured(one)]}, ["error"], 100) == {}
+    assert (
+        compare_methods(
+            {"a": [NetworkPredictions(one)], "b": [NetworkPredictions(one)]}, ["error"], 100
+        )
+        == {}
+    )
     with pytest.raises(FieldError, match="b: its labels differ from those of a"):
-        compare_methods({"a": [Measured(one)] * 2, "b": [Measured(short)] * 2}, ["error"], 100)
+        compare_methods(
+            {"a": [NetworkPredictions(one)] * 2, "b": [NetworkPredictions(short)] * 2},
+            ["error"],
+            100,
+        )
 
 
 # ---- what would tell -----------------------------------------------------------------------------

@@ -11,8 +11,8 @@ from pytest import approx
 
 from benchmarks.experiments import coverage as simulation
 from study.uncertainty.bootstrap import intervals_of, measured, values_of
-from study.uncertainty.methods import Measured, compare_methods, mean_over_seeds
-from study.uncertainty.resampling import Draws, Table
+from study.uncertainty.methods import NetworkPredictions, compare_methods, mean_over_seeds
+from study.uncertainty.resampling import Draws, SampleTerms
 from study.uncertainty.smoothing import LEAST, Smoothing
 from study.uncertainty.temperature import temperatures
 from tests import references
@@ -97,7 +97,7 @@ def test_a_narrow_bandwidth_and_a_calibrated_split():
     modes = smoothing._modes(confidence).numpy()
     k = np.arange(len(modes))[:, None]
     assert len(modes) > 1700 and np.abs(modes - np.cos(math.pi * k * confidence)).max() < 1e-9
-    even = Table.of(np.zeros((4, 2)), np.array([0, 1, 0, 1]))
+    even = SampleTerms.of(np.zeros((4, 2)), np.array([0, 1, 0, 1]))
     assert Smoothing.of(even.confidence, even.hits).bandwidth == LEAST
     smoothed = replace(even, smoothing=smoothing)
     assert np.abs(smoothed.total().smooth_gaps).sum() < 1e-12
@@ -145,7 +145,7 @@ def test_methods_are_compared_by_what_a_temperature_removes():
     """Networks with a temperature of their own: the seeds' values are the two scores'
     differences."""
     networks = {
-        name: [Measured(Predictions(scale * case(200).logits, case(200).labels), 1.4)] * 2
+        name: [NetworkPredictions(Predictions(scale * case(200).logits, case(200).labels), 1.4)] * 2
         for name, scale in (("good", 1.0), ("sure", 1.5))
     }
     found = compare_methods(networks, ["calibration_nll", "nll", "ts_nll"], resamples=50)

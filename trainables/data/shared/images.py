@@ -20,7 +20,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from trainables.data.shared.splits import limited
 from trainables.dataset import Dataset, Header, Progress, RawData, RawSplit, Rows, nothing
-from trainables.fields import expanded, number, text
+from trainables.fields import number, path_text
 from trainables.machine import memory
 from trainables.plain import Value
 from trainables.problems import FieldError
@@ -88,16 +88,11 @@ class ImageList(NamedTuple):
 class ImageFiles(Dataset, ABC):
     """Image files in folders. Grayscale keeps one channel; if any has colour, all become RGB."""
 
-    path: str = text(doc="folder with the images")
+    path: str = path_text(doc="folder with the images")
     size: int | None = number(
         None, low=1, doc="side in pixels: resize, then center crop; null: all have the same size"
     )
     limit: int | None = number(None, low=1, doc="maximum images per split, stratified by label")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        # Absolute: workers have another working directory.
-        object.__setattr__(self, "path", os.path.abspath(expanded(self.path, "path")))
 
     @abstractmethod
     def lists(self) -> tuple[tuple[str, ...], dict[str, ImageList]]:
@@ -175,13 +170,13 @@ def required(path: str, name: str) -> Path:
     return found
 
 
-def check_memory(option: str, count: int, shape: tuple[int, int, int]) -> None:
+def check_memory(count: int, shape: tuple[int, int, int]) -> None:
     """Raise FieldError if that many images [C, H, W] do not fit into this machine's memory."""
     needed = count * math.prod(shape)
     if needed > memory():
         found = f"{count:,} images of {shape[2]}x{shape[1]} pixels take {needed / 1e9:,.0f} GB"
         limit = f"once decoded, this machine's memory has {memory() / 1e9:,.0f} GB"
-        raise FieldError(option, f"{found} {limit}", "Set `limit`, or use smaller images.")
+        raise FieldError("path", f"{found} {limit}", "Set `limit`, or use smaller images.")
 
 
 def read_images(
@@ -189,7 +184,7 @@ def read_images(
 ) -> np.ndarray:
     """uint8 [N, C, H, W], in order. Raises FieldError: no image, or other sizes without `size`."""
     first = _of_file(files[0], shape_of, size)
-    check_memory("path", len(files), first)
+    check_memory(len(files), first)
 
     def of_first_size(file: Path) -> np.ndarray:
         image = _of_file(file, decode, size)

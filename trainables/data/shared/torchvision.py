@@ -12,6 +12,7 @@ import shutil
 import tarfile
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,7 +23,7 @@ from filelock import FileLock
 
 from trainables.data.shared.splits import limited
 from trainables.dataset import Dataset, Header, RawData, RawSplit, Rows
-from trainables.fields import expanded, number, text
+from trainables.fields import number, path_text
 from trainables.files.atomic import replacing
 from trainables.files.digest import file_digest
 from trainables.files.download import DownloadError, download
@@ -45,20 +46,15 @@ class TorchvisionData(Dataset, ABC):
     """Train and test as in the source; validation is carved from train."""
 
     theirs: ClassVar[Any]  # torchvision's class
-    # Shape [C, H, W] and class names of the published images; None: not known before they are
-    # decoded.
-    contents: ClassVar[tuple[tuple[int, int, int] | None, Sequence[str] | None]] = (None, None)
+    shape: ClassVar[tuple[int, int, int]]  # [C, H, W] of the published images
+    class_names: ClassVar[Sequence[str] | None]  # None: not known before they are decoded
+    # The options with which torchvision's class reads train, and test.
+    parts: ClassVar[tuple[dict[str, str | bool], ...]] = ({"split": "train"}, {"split": "test"})
 
-    path: str | None = text(
+    path: str | None = path_text(
         None, doc="folder with the files in torchvision's layout; null: download"
     )
     limit: int | None = number(None, low=1, doc="maximum images per split, stratified by label")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.path is not None:
-            # Absolute: workers have another working directory.
-            object.__setattr__(self, "path", os.path.abspath(expanded(self.path, "path")))
 
     @abstractmethod
     def files(self) -> list[Published]:
@@ -69,9 +65,10 @@ class TorchvisionData(Dataset, ABC):
         return None
 
     def load(self, root: str) -> RawData:
-        """Train and test from the verified files under `root`; here, of a class with `split`."""
-        train, test = (self._split(self.theirs(root, split=split)) for split in ("train", "test"))
-        return RawData(tuple(self.contents[1] or ()), train, test=test)
+        """Train and test from the verified files under `root`."""
+        train, test = (self.theirs(root, **options) for options in self.parts)
+        names = self.class_names or train.classes
+        return RawData(tuple(names), self._split(train), test=self._split(test))
 
     def _split(self, data: Any) -> RawSplit:
         return RawSplit(np.ascontiguousarray(data.data), data.labels.astype(np.int64))
@@ -98,10 +95,11 @@ class TorchvisionData(Dataset, ABC):
     def samples_header(self, where: dict[str, Value] | None = None) -> Header:
         self._refuse_where(where)
         self._root()
-        shape, names = self.contents
-        if names is None:
-            return Header(self.source_rows(), shape)
-        return Header(self.source_rows(), shape, np.arange(len(names)), dict(enumerate(names)))
+        header = Header(self.source_rows(), self.shape)
+        if self.class_names is None:
+            return header
+        labels = np.arange(len(self.class_names))
+        return header._replace(labels=labels, names=dict(enumerate(self.class_names)))
 
     def _root(self) -> Path:
         """The folder with the files, all checked, downloaded first if there is no `path`."""
@@ -121,29 +119,25 @@ class TorchvisionData(Dataset, ABC):
                 problem = f"{root / file.path} is not the published file ({md5})"
                 raise FieldError("path", problem, "It may be truncated: copy it again.")
 
-    def _is_whole(self, root: Path, file: Published) -> bool:
-        return (root / file.path).is_file() and file_digest(root / file.path, "md5") == file.md5
-
     def _downloaded(self) -> Path:
         """The cache folder with the files; missing or damaged ones are downloaded first."""
         root = default_cache() / "downloads" / name_of(type(self))
         root.mkdir(parents=True, exist_ok=True)
         with FileLock(root / "lock"):
-            if not all(self._is_whole(root, file) for file in self.files()):
-                try:
-                    self._download(root)
-                except DownloadError as error:
-                    wanted = ", ".join(file.path for file in self.files())
-                    fix = f"Set `path` to a folder, on every node, with {wanted}."
-                    raise FieldError("path", f"cannot be downloaded ({error})", fix) from None
+            with suppress(FieldError):
+                self._check(root)
+                return root
+            archive = self.archive()
+            try:
+                for file in self.files() if archive is None else [archive]:
+                    download(file.urls, root / file.path, "md5", file.md5)
+            except DownloadError as error:
+                wanted = ", ".join(file.path for file in self.files())
+                fix = f"Set `path` to a folder, on every node, with {wanted}."
+                raise FieldError("path", f"cannot be downloaded ({error})", fix) from None
+            if archive is not None:
+                self._unpack(root, root / archive.path)
         return root
-
-    def _download(self, root: Path) -> None:
-        archive = self.archive()
-        for file in self.files() if archive is None else [archive]:
-            download(file.urls, root / file.path, "md5", file.md5)
-        if archive is not None:
-            self._unpack(root, root / archive.path)
 
     def _unpack(self, root: Path, archive: Path) -> None:
         """Unpack only the files to read; STL-10's archive has gigabytes of others."""
@@ -166,19 +160,23 @@ class PackedData(TorchvisionData, ABC):
     def archive(self) -> Published | None:
         return Published(self.theirs.filename, self.theirs.tgz_md5, (self.theirs.url,))
 
+    def files(self) -> list[Published]:
+        listed = [*self.theirs.train_list, *self.theirs.test_list]
+        return [Published(f"{self.theirs.base_folder}/{name}", md5) for name, md5 in listed]
+
 
 @dataclass(frozen=True, kw_only=True)
 class CifarData(PackedData, ABC):
     """CIFAR-10 and CIFAR-100: torchvision reads their pickles, after their md5s are checked."""
 
-    def files(self) -> list[Published]:
-        listed = [*self.theirs.train_list, *self.theirs.test_list]
-        listed.append((self.theirs.meta["filename"], self.theirs.meta["md5"]))
-        return [Published(f"{self.theirs.base_folder}/{name}", md5) for name, md5 in listed]
+    shape = (3, 32, 32)
+    class_names = None
+    parts = ({"train": True}, {"train": False})
 
-    def load(self, root: str) -> RawData:
-        train, test = (self.theirs(root, train=train) for train in (True, False))
-        return RawData(tuple(train.classes), self._split(train), test=self._split(test))
+    def files(self) -> list[Published]:
+        meta = self.theirs.meta
+        names = Published(f"{self.theirs.base_folder}/{meta['filename']}", meta["md5"])
+        return [*super().files(), names]
 
     def _split(self, data: Any) -> RawSplit:
         images = np.ascontiguousarray(data.data.transpose(0, 3, 1, 2))
@@ -188,6 +186,9 @@ class CifarData(PackedData, ABC):
 @dataclass(frozen=True, kw_only=True)
 class MnistData(TorchvisionData, ABC):
     """MNIST and sets with its layout: grayscale, 28x28, 60,000 and 10,000 images."""
+
+    shape = (1, 28, 28)
+    parts = ({"train": True}, {"train": False})
 
     def files(self) -> list[Published]:
         folder = f"{self.theirs.__name__}/raw"
@@ -206,8 +207,7 @@ class MnistData(TorchvisionData, ABC):
                 target.parent.mkdir(parents=True, exist_ok=True)
                 with gzip.open(Path(root) / file.path) as content, target.open("wb") as written:
                     shutil.copyfileobj(content, written)
-            train, test = (self.theirs(unpacked, train=train) for train in (True, False))
-        return RawData(tuple(self.theirs.classes), self._split(train), test=self._split(test))
+            return super().load(unpacked)
 
     def _split(self, data: Any) -> RawSplit:
         return RawSplit(data.data.numpy()[:, None], data.targets.numpy().astype(np.int64))

@@ -275,7 +275,10 @@ def fit_vector_scaling(logits: Tensor, labels: Tensor, prior: float = 1.0) -> Ve
     identity = VectorScaling(ones, torch.zeros_like(ones))
     fit = fit_temperature if prior else fit_temperature_by_nll
     temperature = fit(logits, labels)
-    logits, labels = _possible(logits, labels)
+    # The samples that inform a fit: those with a finite NLL.
+    possible = logits.gather(-1, labels[:, None]).squeeze(-1) > -torch.inf
+    logits = logits[possible].double()
+    labels = labels[possible]
     if not len(labels):
         return identity
 
@@ -310,12 +313,6 @@ def fit_vector_scaling(logits: Tensor, labels: Tensor, prior: float = 1.0) -> Ve
     if found.fun < before * (1 - 1e-12):
         return scaling(found.x)
     return identity
-
-
-def _possible(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """The samples that inform a fit, in float64: those with a finite NLL."""
-    possible = logits.gather(-1, labels[:, None]).squeeze(-1) > -torch.inf
-    return logits[possible].double(), labels[possible]
 
 
 # ---- cross-fitting -------------------------------------------------------------------------------

@@ -14,6 +14,8 @@ from torchvision.models.resnet import BasicBlock, ResNet
 from trainables.fields import number
 from trainables.model import Model, Network
 
+STEM = 16  # channels before the first of three stages
+
 
 @dataclass(frozen=True)
 class SmallImageResnet(Model, ABC):
@@ -58,7 +60,6 @@ def three_stage_resnet(
     width: int,
     input_shape: tuple[int, int, int],
     num_classes: int,
-    stem: int,
     projections: bool,
 ) -> Network:
     """Three stages of `blocks` basic blocks: width, 2 and 4 width wide, on full to quarter maps.
@@ -70,19 +71,22 @@ def three_stage_resnet(
 
     def make() -> Network:
         modules: OrderedDict[str, nn.Module] = OrderedDict(
-            conv1=_convolution(input_shape[0], stem),
-            bn1=nn.BatchNorm2d(stem),
+            conv1=_convolution(input_shape[0], STEM),
+            bn1=nn.BatchNorm2d(STEM),
             relu=nn.ReLU(inplace=True),
         )
-        before = stem
+        before = STEM
         for stage in range(3):
             after = width * 2**stage
             made = []
             for index in range(blocks):
                 stride = 2 if stage > 0 and index == 0 else 1
-                shortcut = None
-                if before != after:
-                    shortcut = _shortcut(before, after, stride, projections)
+                shortcut: nn.Module | None = None
+                if before != after and projections:
+                    projection = nn.Conv2d(before, after, 1, stride, bias=False)
+                    shortcut = nn.Sequential(projection, nn.BatchNorm2d(after))
+                elif before != after:
+                    shortcut = PaddedShortcut(after - before, stride)
                 made.append(BasicBlock(before, after, stride, shortcut))
                 before = after
             modules[f"layer{stage + 1}"] = nn.Sequential(*made)
@@ -105,12 +109,6 @@ class PaddedShortcut(nn.Module):
         first = self.new_channels // 2
         kept = images[:, :, :: self.stride, :: self.stride]
         return F.pad(kept, (0, 0, 0, 0, first, self.new_channels - first))
-
-
-def _shortcut(before: int, after: int, stride: int, projection: bool) -> nn.Module:
-    if not projection:
-        return PaddedShortcut(after - before, stride)
-    return nn.Sequential(nn.Conv2d(before, after, 1, stride, bias=False), nn.BatchNorm2d(after))
 
 
 def _convolution(before: int, after: int) -> nn.Conv2d:

@@ -45,7 +45,7 @@ class Recommended:
     kept: frozenset[str] = frozenset()
 
 
-def recommended(trial: TrialConfig, search_optimizer: bool) -> Recommended:
+def recommendation(trial: TrialConfig, search_optimizer: bool) -> Recommended:
     """The ranges of the method's file and its bases'; of the optimizer's too, if it is searched."""
     entries, settings = _of_method(trial, trial.method, "method")
     if search_optimizer:

@@ -76,9 +76,7 @@ class PartLearner(Learner):
         before = self.now()
         with super()._training(steps):
             yield
-        taken = self.now().since(before)
-        self.step_wall = taken.wall / steps
-        self.left_out = self.left_out.plus(taken.times(self._batches / steps - 1))
+        self.step_wall = self._note(before, steps, self._batches)
 
     def _logits(self, split: DeviceSplit) -> Tensor:
         before = self.now()
@@ -87,10 +85,14 @@ class PartLearner(Learner):
         if rows < whole:
             split = split.subset(torch.arange(rows), "none")
         logits = super()._logits(split)
-        taken = self.now().since(before)
-        self.row_wall = taken.wall / rows
-        self.left_out = self.left_out.plus(taken.times(whole / rows - 1))
+        self.row_wall = self._note(before, rows, whole)
         return logits.repeat(math.ceil(whole / rows), 1)[:whole]
+
+    def _note(self, before: Clock, done: int, whole: int) -> float:
+        """Add the time of what is left out; returns the wall-clock seconds of one that was done."""
+        taken = self.now().since(before)
+        self.left_out = self.left_out.plus(taken.times(whole / done - 1))
+        return taken.wall / done
 
     def timed_epoch(self, epoch: int) -> Clock:
         """The time of the whole epoch, trained in part. A loss that diverged is noted."""

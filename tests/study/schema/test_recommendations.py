@@ -11,7 +11,7 @@ from study.schema.compatibility import recorded_spaces, refuse_changes
 from study.schema.errors import SpecError
 from study.schema.explain import explain, kept_line
 from study.schema.reading import parse_mapping, spec_from_mapping
-from study.schema.recommended import inert_paths, standing, standing_text
+from study.schema.recommendations import inert_paths, standing, standing_text
 from study.schema.spec import StudySpec
 from tests.study.schema.specs import RATE, SMALL, small
 from trainables.method import Method
