@@ -179,7 +179,7 @@ def run(trials: int, nodes: int, slots: int, reports: int, directory: Path) -> d
     from study.engine import run as engine
     from study.schema.reading import spec_from_mapping
     from study.schema.uris import embedded_tracking
-    from study.store import driver_ledger
+    from study.store import ledger
     from study.terminal.display import ConsoleDisplay
     from study.tracking.client import open_client
     from trainables.training import trainable
@@ -187,8 +187,8 @@ def run(trials: int, nodes: int, slots: int, reports: int, directory: Path) -> d
     uri, console = embedded_tracking(directory), Console(file=io.StringIO())
     open_client(uri)
     meter = Meter(directory)
-    driver_ledger.Ledger, queue.Proposer = (
-        meter.metered(driver_ledger.Ledger),
+    ledger.Ledger, queue.Proposer = (
+        meter.metered(ledger.Ledger),
         meter.timed(queue.Proposer),
     )
     trainable.CalibrationTrainable = Sleeping

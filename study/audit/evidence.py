@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,7 @@ from typing import Any
 from optuna.storages import BaseStorage
 
 from study.schema.uris import TrackingError
-from study.store.driver_lock import driver_is_alive
-from study.store.export_lock import export_is_alive
+from study.store.driver_lock import driver_is_alive, export_is_alive
 from study.store.ledger_facts import check_notes, studies_in
 from study.store.openings import tested_in
 from study.store.study import Study
@@ -33,7 +32,7 @@ class LabelState:
 
     mark: dict[str, Any] | None
     directions: list[str]
-    notes: dict[str, Any]  # openings of the test split and their results
+    notes: Mapping[str, Any]  # openings of the test split and their results
     values: dict[int, list[float] | None]
 
 
@@ -129,15 +128,16 @@ def _label_states(study: Study, storage: BaseStorage | None) -> dict[str, LabelS
     states: dict[str, LabelState] = {}
     if storage is None:
         return states
-    for name, found in studies_in(storage).items():
+    for name, facts in studies_in(storage).items():
         if not name.startswith(prefix):
             continue
-        check_notes(found.user_attrs, name)
-        trials = storage.get_all_trials(storage.get_study_id_from_name(name), deepcopy=False)
+        check_notes(facts, name)
+        study_id = storage.get_study_id_from_name(name)
+        trials = storage.get_all_trials(study_id, deepcopy=False)
         states[name.removeprefix(prefix)] = LabelState(
-            found.user_attrs.get("calstudy"),
-            [direction.name.lower() for direction in found.directions],
-            found.user_attrs,
+            facts.get("calstudy"),
+            [direction.name.lower() for direction in storage.get_study_directions(study_id)],
+            facts,
             {trial.number: trial.values for trial in trials if trial.state.is_finished()},
         )
     return states

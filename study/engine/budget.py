@@ -48,9 +48,9 @@ class Spending(Listener):
     def may_begin(self, label: str) -> bool:
         """Whether the budget pays for another trial, beside what was spent and what the open ones
         will still take."""
-        return self._budget is None or self.committed + self._of_one(
-            label
-        ) <= self._budget.hours * (1 + 1e-9)
+        if self._budget is None:
+            return True
+        return self.committed + self._of_one(label) <= self._budget.hours * (1 + 1e-9)
 
     def has_work(self) -> bool:
         """Whether a trial is open, or the budget pays for another of the method with the fewest."""
@@ -59,9 +59,8 @@ class Spending(Listener):
     @property
     def committed(self) -> float:
         """What has been spent, and what the open trials will still take."""
-        return sum(map(sum, self._ended.values())) + sum(
-            self._whole(one) for one in self._open.values()
-        )
+        ended = sum(map(sum, self._ended.values()))
+        return ended + sum(map(self._whole, self._open.values()))
 
     def handed_out(self, record: TrialRecord) -> None:
         self._open[record.name] = _Open(record.label)
@@ -80,9 +79,8 @@ class Spending(Listener):
 
     def _count(self, record: TrialRecord) -> None:
         if self._budget is not None and record.seconds is not None:
-            self._ended[record.label].append(
-                cost_of(record, self._needs(record.label)).of(self._budget.unit)
-            )
+            cost = cost_of(record, self._spec.resources_of(record.label))
+            self._ended[record.label].append(cost.of(self._budget.unit))
 
     def _of_one(self, label: str) -> float:
         ended = self._ended[label]
@@ -91,11 +89,9 @@ class Spending(Listener):
     def _whole(self, one: _Open) -> float:
         """What it has taken, and the same share of an expected trial as it has epochs left."""
         assert self._budget is not None
-        taken = one.seconds / 3600 * rate(self._needs(one.label), self._budget.unit)
+        needs = self._spec.resources_of(one.label)
+        taken = one.seconds / 3600 * rate(needs, self._budget.unit)
         return taken + self._of_one(one.label) * (1 - one.epoch / self._spec.epochs)
-
-    def _needs(self, label: str) -> Resources:
-        return self._spec.resources_of(label)
 
 
 def expected_costs(

@@ -26,13 +26,14 @@ from study.store.study import Study
 from study.store.trials import TrialRecord
 from trainables.config import value_at
 from trainables.methods.cross_entropy import CrossEntropy
-from trainables.plain import Value
+from trainables.plain import Plain, Value
 from trainables.problems import FieldError
 
 # Far above the trials of any search, so these seeds are fresh. The splits depend only on the
 # study's seed.
 FRESH = 1_000_000
 SEEDS = 3
+Entry = dict[str, Plain]  # of `methods:`
 
 
 @dataclass(frozen=True)
@@ -85,21 +86,19 @@ def confirming_spec(found: Results, asked: Asked) -> StudySpec:
     return spec_from_mapping(plain, name + SUFFIX, search.directory)
 
 
-def _with_wanted(
-    known: list[dict[str, Any]], candidates: list[TrialRecord], search: Study
-) -> list[dict[str, Any]]:
+def _with_wanted(known: list[Entry], candidates: list[TrialRecord], search: Study) -> list[Entry]:
     """Known entries, then the requested ones, then defaults; what agrees in all values once."""
-    defaults = {entry["label"]: entry for entry in _defaults(search)}
+    defaults = {_label(entry): entry for entry in _defaults(search)}
     entries = list(known)
-    labels = {entry["label"] for entry in known}
+    labels = set(map(_label, known))
     for record in candidates:
         label = candidate_label(record)
         default = defaults[default_label(record.label)]
         if not labels & {label, default_label(label)}:
             entry = {**_candidate(search.spec, record), "label": default["label"]}
-            both = entry == default and default["label"] not in labels
+            both = entry == default and _label(default) not in labels
             entries.append({**entry, "label": default_label(label) if both else label})
-    labels = {entry["label"] for entry in entries}
+    labels = set(map(_label, entries))
     covered = labels | {
         re.sub(rf"_\d{{4,}}(?={DEFAULT}$)", "", label) for label in labels - defaults.keys()
     }
@@ -228,14 +227,14 @@ def _spread(
 # ---- as entries under `methods:` -----------------------------------------------------------------
 
 
-def _candidate(spec: StudySpec, record: TrialRecord) -> dict[str, Any]:
+def _candidate(spec: StudySpec, record: TrialRecord) -> Entry:
     variant = spec.variant(record.label)
     # A path that is searched only now had the study's value then.
-    own = _own_values(spec, record.label, variant.space.distributions)
+    own = _own_values(spec, variant)
     return _entry(variant, candidate_label(record), {**own, **variant.space.pins, **record.params})
 
 
-def _defaults(search: Study) -> list[dict[str, Any]]:
+def _defaults(search: Study) -> list[Entry]:
     """Each searched method's default over the study's values; and cross-entropy's."""
     plain = search.spec.to_mapping()
     if not any(isinstance(variant.method, CrossEntropy) for variant in search.spec.variants):
@@ -244,7 +243,7 @@ def _defaults(search: Study) -> list[dict[str, Any]]:
     spec = parsed.spec(search.recorded_spaces)
     entries = []
     for variant in spec.variants:
-        own = _own_values(spec, variant.label, variant.space.distributions)
+        own = _own_values(spec, variant)
         # Even where the study's own range excludes it.
         first = variant.space.recommended[0] if variant.space.recommended else {}
         default = {path: first[path] for path in first if path in variant.space.distributions}
@@ -253,10 +252,14 @@ def _defaults(search: Study) -> list[dict[str, Any]]:
     return entries
 
 
-def _own_values(spec: StudySpec, label: str, paths: Iterable[str]) -> dict[str, Value]:
-    trial = spec.trial(label)
-    return {path: value_at(trial, path) for path in paths}
+def _own_values(spec: StudySpec, variant: Variant) -> dict[str, Value]:
+    trial = spec.trial(variant.label)
+    return {path: value_at(trial, path) for path in variant.space.distributions}
 
 
-def _entry(variant: Variant, label: str, values: dict[str, Value]) -> dict[str, Any]:
+def _label(entry: Entry) -> str:
+    return str(entry["label"])
+
+
+def _entry(variant: Variant, label: str, values: dict[str, Value]) -> Entry:
     return {**variant.to_mapping(), "label": label, "values": dict(sorted(values.items()))}

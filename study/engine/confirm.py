@@ -17,20 +17,19 @@ from torch import Tensor
 from study.answer.confirmation import results_of, search_of
 from study.engine.candidates import Asked, confirming_spec
 from study.engine.display import Display
-from study.engine.opening import located, prepare_data
+from study.engine.opening import prepare_data
 from study.engine.run import RunResult, run_study
 from study.machines.stopping import Stopping
-from study.schema.errors import LedgerError, SpecError
+from study.schema.errors import LedgerError, SpecError, located
 from study.schema.objective import plain_name
 from study.schema.spec import StudySpec
 from study.schema.uris import TrackingError
 from study.store.confirmed import record_openings
 from study.store.database_lock import DatabaseLock
-from study.store.driver_ledger import open_ledger
 from study.store.driver_lock import driver_is_alive, driver_lock
 from study.store.extensions import refuse_changed_code
 from study.store.files import checked_file, stored_classifier
-from study.store.ledger import Ledger
+from study.store.ledger import Ledger, open_ledger
 from study.store.openings import (
     OPENINGS,
     TEST_FILE,
@@ -162,7 +161,7 @@ class TestAccessLog:
         return tested_in(self.ledger.notes(record.label)).get(record.number)
 
     def record(self, record: TrialRecord, tested: Tested) -> None:
-        self.ledger.note(record.label, f"{TESTED}{record.number}", tested.to_plain())
+        self.ledger.note(record.label, f"{TESTED}{record.number}", asdict(tested))
 
 
 def read_shifts(spec: StudySpec, prepared: Prepared) -> dict[str, tuple[str, Shift]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +22,7 @@ class EarlyStopping(FIFOScheduler):
         super().__init__()  # type: ignore[no-untyped-call]
         self._goes_on = goes_on
 
-    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
+    def on_trial_result(self, tune_controller: Any, trial: Any, result: Mapping[str, Any]) -> str:
         """Called before the search hears of a result; of one that stops it hears by
         `on_trial_complete` alone."""
         further = self._goes_on(trial.trial_id, result["report"])

@@ -4,8 +4,7 @@ recorded of it before it trains."""
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 
 from study.engine.display import ShowsSteps
 from study.schema.compatibility import completed_meaning, refuse_changes
-from study.schema.errors import LedgerError, SpecError
+from study.schema.errors import LedgerError, SpecError, located
 from study.schema.objective import TEMPERATURE, served_by_default
 from study.schema.spec import StudySpec, check_objectives
 from study.schema.temperature import WITH_PRIOR
@@ -36,7 +35,7 @@ from trainables.dataset import Dataset
 from trainables.loading.cache import Prepared, prepare
 from trainables.loading.shift import check_header
 from trainables.plugins import keep_extensions
-from trainables.problems import FieldError, UserError
+from trainables.problems import UserError
 
 
 def prepare_data(
@@ -93,15 +92,6 @@ def _check_batch(spec: StudySpec, prepared: Prepared, file_name: str) -> None:
                 f"{largest} is more than the {there} samples that {variant.label} trains on",
                 "Lower it.",
             )
-
-
-@contextmanager
-def located(file_name: str, path: str) -> Iterator[None]:
-    """FieldErrors raised inside become SpecErrors of the file, under the path."""
-    try:
-        yield
-    except FieldError as error:
-        raise SpecError.of(file_name, error.under(path)) from None
 
 
 def _by_its_ledger(spec: StudySpec, stored: Study | None) -> Study | None:

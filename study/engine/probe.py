@@ -4,14 +4,23 @@ Nothing of it is kept."""
 from __future__ import annotations
 
 import json
+import math
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
+
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
 
 from study.analysis.prediction import Probes
 from study.machines.cpus import own_cpus
@@ -20,13 +29,16 @@ from study.machines.ray_session import Offer, check_fits
 from study.machines.stopping import temporary_folder
 from study.schema import own_code
 from study.schema.errors import SpecError
-from study.schema.probe_settings import settings_of
 from study.schema.resources import slots
 from study.schema.spec import StudySpec
-from trainables.config import with_value
+from study.schema.variant import Space, with_values
+from trainables.plain import Plain, Value
 from trainables.training.probe_cost import Cost
 
 Say = Callable[[str], None]
+# The arguments of `probing.answer`: configs, digest, resources, also.
+Job = tuple[list[dict[str, Plain]], str, dict[str, float], list[str]]
+Answer = dict[str, Any]  # of `probing.answer`, or a part of it
 # As many processes as trials train at once, at most this many: beside others a trial takes more of
 # a CPU's time.
 MOST_COPIES = 8
@@ -46,21 +58,76 @@ class ProbedStudy:
 # ---- what is probed ------------------------------------------------------------------------------
 
 
-def _job(spec: StudySpec, label: str, digest: str) -> tuple[list[float], dict[str, Any]]:
-    """The weights of what is probed for a label, and what `probe_worker.answer` is given."""
+def settings_of(space: Space) -> list[tuple[float, dict[str, Value]]]:
+    """The settings of a method to probe, weighted: the first default, else each range's middle.
+
+    What plainly changes the cost (the batch size, the network's size) is probed at its lowest and
+    its highest.
+    """
+    first = {path: _middle(entry) for path, entry in space.distributions.items()}
+    if space.defaults:
+        first |= space.defaults[0]
+    sizes = [
+        path for path in space.distributions if path == "batch_size" or path.startswith("model.")
+    ]
+    found = []
+    for chosen in product(*(_ends(path, space.distributions[path]) for path in sizes)):
+        weight = math.prod(weight for weight, _ in chosen)
+        ends = dict(zip(sizes, (end for _, end in chosen), strict=True))
+        found.append((weight, {**first, **ends}))
+    return found
+
+
+def _middle(entry: BaseDistribution) -> Value:
+    if isinstance(entry, CategoricalDistribution):
+        return entry.choices[len(entry.choices) // 2]
+    assert isinstance(entry, FloatDistribution | IntDistribution)
+    middle = math.sqrt(entry.low * entry.high) if entry.log else (entry.low + entry.high) / 2
+    return round(middle) if isinstance(entry, IntDistribution) else middle
+
+
+def _ends(path: str, entry: BaseDistribution) -> list[tuple[float, Value]]:
+    """The lowest and the highest value, weighted so that the cost has its mean.
+
+    The cost is linear in a value; in a batch size, linear in the number of steps. Choices that are
+    no numbers are probed each.
+    """
+    by_steps = path == "batch_size"
+    if isinstance(entry, CategoricalDistribution):
+        numbers = [value for value in entry.choices if isinstance(value, int | float)]
+        if len(numbers) < len(entry.choices):
+            return [(1 / len(entry.choices), value) for value in entry.choices]
+        low, high = min(numbers), max(numbers)
+    else:
+        assert isinstance(entry, FloatDistribution | IntDistribution)
+        low, high = entry.low, entry.high
+    if low == high:
+        return [(1.0, low)]
+    at_low, at_high = (1 / low, 1 / high) if by_steps else (low, high)
+    if isinstance(entry, CategoricalDistribution):
+        mean = statistics.fmean([1 / value for value in numbers] if by_steps else numbers)
+    elif entry.log:
+        mean = abs(at_high - at_low) / math.log(high / low)
+    elif by_steps:
+        mean = math.log(high / low) / (high - low)
+    else:
+        mean = (low + high) / 2
+    weight = (mean - at_high) / (at_low - at_high)
+    return [(weight, low), (1 - weight, high)]
+
+
+def _job(spec: StudySpec, label: str, digest: str) -> tuple[list[float], Job]:
+    """The weights of what is probed for a label, and the job."""
     base = spec.trial_mapping(label)
     resources = spec.resources_of(label)
     weights = []
     configs = []
     for weight, setting in settings_of(spec.variant(label).space):
-        config = base
-        for path, value in setting.items():
-            config = with_value(config, path, value)
         weights.append(weight)
-        configs.append(config)
+        configs.append(with_values(base, setting))
     needs = {"cpu": resources.cpu, "gpu": resources.gpu}
     also = [objective.metric for objective in spec.objectives]
-    return weights, {"configs": configs, "digest": digest, "resources": needs, "also": also}
+    return weights, (configs, digest, needs, also)
 
 
 # ---- where ---------------------------------------------------------------------------------------
@@ -70,7 +137,7 @@ def slots_here(spec: StudySpec, cpus: int | None = None) -> int:
     """How many trials fit on this machine at once. Raises ClusterError if those of a method do
     not."""
     ours = own_cpus(cpus)
-    needs = {variant.label: spec.resources_of(variant.label) for variant in spec.variants}
+    needs = spec.needs
     count = gpus()["gpus"] if any(each.gpu for each in needs.values()) else 0
     offered = {"CPU": ours.count, "GPU": count if isinstance(count, int) else 0}
     node: Offer = {"Alive": True, "Resources": offered}
@@ -89,22 +156,27 @@ def probe_here(
     """Probe the methods one after another, in processes of their own. Raises SpecError naming one
     that fails."""
     jobs = {label: _job(spec, label, digest) for label in labels}
-    uses_gpu = any(job["resources"]["gpu"] for _, job in jobs.values())
+    needs = [spec.resources_of(label) for label in jobs]
+    uses_gpu = any(each.gpu for each in needs)
     copies = 1 if uses_gpu else min(MOST_COPIES, slots_here(spec, cpus))
-    threads = max(1, *(int(job["resources"]["cpu"]) for _, job in jobs.values()))
+    threads = max(1, *(int(each.cpu) for each in needs))
     environment = {**own_code.environment(), "OMP_NUM_THREADS": str(threads)}
     command = [sys.executable, "-P", "-c", CHILD]
-    pipes: dict[str, Any] = {
-        "stdin": subprocess.PIPE,
-        "stdout": subprocess.PIPE,
-        "text": True,
-        "env": environment,
-    }
     with (
         temporary_folder("calstudy-probe-") as folder,
         (Path(folder) / "stderr").open("wb") as complaints,
     ):
-        children = [subprocess.Popen(command, stderr=complaints, **pipes) for _ in range(copies)]
+        children = [
+            subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=complaints,
+                text=True,
+                env=environment,
+            )
+            for _ in range(copies)
+        ]
         try:
             for place, child in enumerate(children):
                 own = Path(folder) / str(place)
@@ -121,8 +193,7 @@ def probe_here(
                 for each in found:
                     _check(each, file_name, label)
                 costs = [
-                    _mean(list(same))
-                    for same in zip(*(each["costs"] for each in found), strict=True)
+                    _mean(same) for same in zip(*(each["costs"] for each in found), strict=True)
                 ]
                 answers[label] = {**found[0], "costs": costs}
         finally:
@@ -134,11 +205,11 @@ def probe_here(
     return _gathered(jobs, answers)
 
 
-def _read(child: subprocess.Popen[str], complaints: Path) -> dict[str, Any]:
+def _read(child: subprocess.Popen[str], complaints: Path) -> Answer:
     """Its next answer; a `problem` if it has ended without one."""
     assert child.stdout is not None
     if line := child.stdout.readline():
-        found: dict[str, Any] = json.loads(line)
+        found: Answer = json.loads(line)
         return found
     lines = complaints.read_text(errors="replace").strip().splitlines()
     return {
@@ -148,7 +219,7 @@ def _read(child: subprocess.Popen[str], complaints: Path) -> dict[str, Any]:
     }
 
 
-def _mean(costs: list[dict[str, Any]]) -> dict[str, Any]:
+def _mean(costs: Sequence[Answer]) -> Answer:
     """Of the costs that several processes measured at once; sizes are equal, apart from the
     processes' memory."""
     means = {
@@ -173,7 +244,7 @@ def probe_on_cluster(
     for label, (_, job) in jobs.items():
         needs = spec.resources_of(label)
         task = ray.remote(num_cpus=needs.cpu, num_gpus=needs.gpu, max_retries=0)(answer)
-        pending[task.remote(job)] = label
+        pending[task.remote(*job)] = label
     answers = {}
     try:
         while pending:

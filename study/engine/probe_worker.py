@@ -8,13 +8,14 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from study.machines.node_facts import room
+from trainables.plain import Plain
 from trainables.plugins import in_a_line, raised_in
 from trainables.training.attempt import device_for, ran_out_of_memory
 from trainables.trial_probe import probe_trial
@@ -22,27 +23,32 @@ from trainables.trial_probe import probe_trial
 STARTED = time.process_time()  # imports included
 
 
-def answer(job: dict[str, Any], folder: str | None = None) -> dict[str, Any]:
+def answer(
+    configs: Sequence[dict[str, Plain]],
+    digest: str,
+    resources: dict[str, float],
+    also: Sequence[str],
+    folder: str | None = None,
+) -> dict[str, Plain]:
     """The costs of a method's trials, and what this machine has for them; or the `problem`, in one
     line.
 
-    job: configs, digest, resources, also, as in `probe_trial`. folder: for temporary files;
-    default: one of its own.
+    The rest as in `probe_trial`. folder: for temporary files; default: one of its own.
     """
     if folder is None:
         with tempfile.TemporaryDirectory(prefix="calstudy-probe-") as own:
-            return answer(job, own)
+            return answer(configs, digest, resources, also, own)
     try:
-        given = job["digest"], job["resources"], job["also"], folder, STARTED
-        costs = [asdict(probe_trial(config, *given)) for config in job["configs"]]
-        device = device_for(job["resources"]["gpu"])
+        given = digest, resources, also, folder, STARTED
+        costs = [asdict(probe_trial(config, *given)) for config in configs]
+        device = device_for(resources["gpu"])
         size = (
             torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else None
         )
     except (Exception, SystemExit) as error:
         if ran_out_of_memory(error):
             fix = "Raise resources.gpu, or lower batch_size"
-            return {"problem": f"runs out of memory with {job['resources']['gpu']:g} GPU. {fix}."}
+            return {"problem": f"runs out of memory with {resources['gpu']:g} GPU. {fix}."}
         where = f"{file}: " if (file := raised_in(error)) else ""
         return {"problem": f"{where}{in_a_line(error)}."}
     return {"costs": costs, "memory_free": room(folder)["memory"], "device_size": size}
@@ -57,5 +63,6 @@ def main() -> None:
     for place, each in enumerate(job["jobs"]):
         folder = Path(job["folder"]) / str(place)
         folder.mkdir()
-        answers.write(json.dumps(answer(each, str(folder))) + "\n")
+        given = [*each, str(folder)]
+        answers.write(json.dumps(answer(*given)) + "\n")
         answers.flush()

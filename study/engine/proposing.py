@@ -16,22 +16,18 @@ from optuna.distributions import BaseDistribution
 from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import BaseSampler, GPSampler, RandomSampler, TPESampler
 from optuna.storages import InMemoryStorage
-from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from search_spaces.space import contains
 from study.analysis.ranking import Rules
 from study.schema.objective import Objective
 from study.schema.spec import Sampler, StudySpec
+from study.store.ledger_reader import OPTUNA_STATES
 from study.store.trials import TrialRecord
+from trainables.plain import Value
 from trainables.seeding import seed_of
 
-Values = dict[str, Any]  # by path
-_STATES = {
-    "running": TrialState.RUNNING,
-    "complete": TrialState.COMPLETE,
-    "pruned": TrialState.PRUNED,
-}
+Values = dict[str, Value]  # by path
 
 
 class Proposer:
@@ -63,7 +59,7 @@ class Proposer:
             return
         is_complete = record.state == "complete"
         trial = create_trial(
-            state=_STATES[record.state],
+            state=OPTUNA_STATES[record.state],
             params={path: record.params[path] for path in distributions},
             distributions=dict(distributions),
             values=[record.metrics[one.metric] for one in self._spec.objectives]
@@ -100,7 +96,7 @@ class Proposer:
         return self._drafts.pop(label).result() if self._drafts[label].done() else None
 
     def _propose(
-        self, label: str, number: int, given: Mapping[str, Any], trials: Sequence[FrozenTrial]
+        self, label: str, number: int, given: Mapping[str, Value], trials: Sequence[FrozenTrial]
     ) -> Values:
         space = self._spaces[label].distributions
         fixed = {
@@ -111,12 +107,8 @@ class Proposer:
         if len(fixed) == len(space):
             return fixed
         seed = seed_of(self._spec.sampler.seed, "sampler", label, number) % 2**32
-        return (
-            propose(
-                trials, self._spec.objectives, space, sampler_for(self._spec.sampler, seed, space)
-            )
-            | fixed
-        )
+        sampler = sampler_for(self._spec.sampler, seed, space)
+        return propose(trials, self._spec.objectives, space, sampler) | fixed
 
     def _view(self, label: str) -> list[FrozenTrial]:
         """The method's trials by number; with constraints, if one of them violates any."""
@@ -140,12 +132,9 @@ def propose(
     sampler: BaseSampler,
 ) -> Values:
     """The sampler's parameters for one more trial of `space` after these."""
-    directions = [StudyDirection[objective.direction.upper()] for objective in objectives]
-    return (
-        optuna.create_study(storage=_View(trials), directions=directions, sampler=sampler)
-        .ask(dict(space))
-        .params
-    )
+    directions: list[Any] = [objective.direction for objective in objectives]
+    study = optuna.create_study(storage=_View(trials), directions=directions, sampler=sampler)
+    return study.ask(dict(space)).params
 
 
 def sampler_for(sampler: Sampler, seed: int, space: Mapping[str, BaseDistribution]) -> BaseSampler:

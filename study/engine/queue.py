@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from study.analysis.ranking import Rules
-from study.engine.proposing import Proposer
+from study.engine.proposing import Proposer, Values
 from study.store.ledger import Ledger
 from study.store.study import Study
 from study.store.trials import Listener, TrialRecord
@@ -94,7 +93,7 @@ class Queue:
             self._tell_idle(live)
         return None
 
-    def _asked_for(self, label: str, params: dict[str, Any], learns: bool) -> TrialRecord:
+    def _asked_for(self, label: str, params: Values, learns: bool) -> TrialRecord:
         space = self._spec.variant(label).space.distributions
         record = self._ledger.add(label, params, space)
         self._asked[label] += 1

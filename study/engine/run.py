@@ -29,9 +29,8 @@ from study.schema.explain import kept_line
 from study.schema.spec import StudySpec
 from study.schema.uris import resolve_uri
 from study.store.database_lock import DatabaseLock
-from study.store.driver_ledger import open_ledger
 from study.store.driver_lock import driver_lock
-from study.store.ledger import Ledger
+from study.store.ledger import Ledger, open_ledger
 from study.store.study import Study, reopened
 from study.store.targets import Targets
 from study.store.trials import Trials
@@ -127,11 +126,10 @@ def _ray(
 ) -> Iterator[Join]:
     """How to join Ray. A cluster is joined now, to check its nodes before anything of the study is
     written."""
-    needs = {variant.label: spec.resources_of(variant.label) for variant in spec.variants}
     if address is None:
-        yield joined(None, needs, steps, cpus)
+        yield joined(None, spec.needs, steps, cpus)
         return
-    with joined(address, needs, steps) as slots:
+    with joined(address, spec.needs, steps) as slots:
         stopping.listen()
         with watched(control_store(), lambda line: steps(line or "checking nodes"), stopping):
             check_nodes(spec, root, prepared.digest, steps)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import ray
 from ray.tune import Callback
+from ray.tune.experiment import Trial
 from ray.tune.search import Searcher
 
 from study.analysis.pareto import complete
@@ -20,11 +21,11 @@ from study.engine.queue import Queue
 from study.machines.ray_compat import actor_of
 from study.machines.ray_session import ClusterError
 from study.schema.resources import Resources
+from study.schema.variant import with_values
 from study.store.ledger import Ledger
 from study.store.study import Study
 from study.store.targets import Targets
 from study.store.trials import Decision, Listener, TrialRecord
-from trainables.config import with_value
 from trainables.outputs.attempts import clear_checkpoints
 from trainables.outputs.outcome import Outcome, Reached, Report
 from trainables.plugins import extension_digests
@@ -132,16 +133,10 @@ class LedgerSearch(Searcher):
             listener.handed_out(record)
         return {"assignment": self._assignment(self._live[trial_id]).to_json()}
 
-    def _say(self, line: str) -> None:
-        for listener in self._listeners:
-            listener.said(line)
-
     def _assignment(self, attempt: _Attempt) -> Assignment:
         record = attempt.record
-        config = self._configs[record.label]
+        config = with_values(self._configs[record.label], record.params)
         number = self._spec.seed_number(record.number)
-        for path, value in record.params.items():
-            config = with_value(config, path, value)
         return Assignment(
             trial=record.name,
             directory=str(record.directory(self._directory)),
@@ -173,11 +168,11 @@ class LedgerSearch(Searcher):
         decided = self._guarded(lambda: self._decided(trial_id, Report.from_json(report).rung))
         return decided is None or decided.goes_on
 
-    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
+    def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
         self._guarded(lambda: self._trained(trial_id, Report.from_json(result["report"])))
 
     def on_trial_complete(
-        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+        self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False
     ) -> None:
         """A trial ended by itself, or early; `attempt_died` handles one whose process died
         (`error`)."""
@@ -322,7 +317,8 @@ class LedgerSearch(Searcher):
                     f"no default meets {condition}; until a trial meets every constraint, there is"
                     " no front"
                 )
-                self._say(f"constraints: {why}.")
+                for listener in self._listeners:
+                    listener.said(f"constraints: {why}.")
 
     def _guarded(self, act: Callable[[], T]) -> T | None:
         """Keep the exception for the run: raised here, Ray would only fail the trial."""
@@ -355,9 +351,8 @@ def cause_of_death(message: str) -> tuple[str, str]:
             "Rename that folder or file, or take it off the worker's PYTHONPATH.",
         )
     if lost := re.search(r"\bGpuLost: (?!.*\bGpuLost: )(.*)", message):
-        return (
-            "node" if BESIDE_OTHERS in lost[1] else "process"
-        ), f"its GPU was lost: {lost[1][:300]}"
+        cause = "node" if BESIDE_OTHERS in lost[1] else "process"
+        return cause, f"its GPU was lost: {lost[1][:300]}"
     if "node has died" in message or "node has been drained" in message:
         return "node", "its node died"
     # The process may live: its node's raylet or the network is gone.
@@ -379,7 +374,7 @@ class Watch(Callback):
     def __init__(self, search: LedgerSearch, stop_requested: Callable[[], bool]) -> None:
         self._search = search
         self._stop_requested = stop_requested
-        self._running: dict[str, Any] = {}  # Tune's trials, by id
+        self._running: dict[str, Trial] = {}  # Tune's trials, by id
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         self._running[trial.trial_id] = trial

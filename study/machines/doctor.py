@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from study.machines import node_facts
-from study.machines.cpus import own_cpus
+from study.machines.cpus import Cpus, own_cpus
 from study.machines.nodes import (
     NodeFacts,
     Trial,
@@ -20,9 +21,8 @@ from study.machines.nodes import (
     extensions_of,
     storage_problem,
 )
-from study.machines.ray_session import ClusterError, check_address, check_fits, joined
+from study.machines.ray_session import ClusterError, Offer, check_address, check_fits, joined
 from study.schema.errors import LedgerError
-from study.schema.resources import Resources
 from study.schema.spec import StudySpec
 from study.schema.uris import TrackingError, public_uri, resolve_uri, sqlite_file
 from study.store.connection import is_database, lacks_password, shown, writing_problem
@@ -90,7 +90,7 @@ def diagnose(
     if address is not None:
         check_address(address)
     trial = spec.trial_mapping(spec.variants[0].label) if spec is not None else None
-    shares = spec is not None and any(0 < each.gpu < 1 for each in _needs(spec).values())
+    shares = spec is not None and any(0 < each.gpu < 1 for each in spec.needs.values())
     around = _passwords(tracking, spec, root) + _tracking(tracking, spec, root)
     if spec is not None:
         around += _ledger(spec, root / spec.name, opened)
@@ -106,7 +106,7 @@ def diagnose(
             trial = None
         with joined(address, {}):
             if spec is not None:
-                around += _resources(spec)
+                around += _resources(spec, "cluster", alive_nodes())
             nodes = ask_nodes(root, trial, own.data)
     except OSError as error:
         problem = f"{root}: {error.strerror or error}. Create it, or give --storage DIR."
@@ -126,27 +126,21 @@ def _own_facts(trial: Trial | None) -> NodeFacts:
     return NodeFacts(name=HERE, **node_facts.answers(questions))
 
 
-def _resources(spec: StudySpec) -> list[Finding]:
+def _resources(
+    spec: StudySpec, machine: str, nodes: Sequence[Offer], cpus: Cpus | None = None
+) -> list[Finding]:
     try:
-        check_fits(alive_nodes(), _needs(spec))
+        check_fits(nodes, spec.needs, cpus)
     except ClusterError as error:
-        return [Finding("cluster", "resources", "failed", str(error))]
+        return [Finding(machine, "resources", "failed", str(error))]
     return []
-
-
-def _needs(spec: StudySpec) -> dict[str, Resources]:
-    return {variant.label: spec.resources_of(variant.label) for variant in spec.variants}
 
 
 def _resources_here(spec: StudySpec, node: NodeFacts, asked_cpus: int | None) -> list[Finding]:
     """Whether a trial fits on this machine, as Ray would offer it."""
     cpus = own_cpus(asked_cpus)
     offered = {"CPU": cpus.count, "GPU": node.gpus if isinstance(node.gpus, int) else 0}
-    try:
-        check_fits([{"Alive": True, "Resources": offered}], _needs(spec), cpus)
-    except ClusterError as error:
-        return [Finding(HERE, "resources", "failed", str(error))]
-    return []
+    return _resources(spec, HERE, [{"Alive": True, "Resources": offered}], cpus)
 
 
 # ---- one machine ---------------------------------------------------------------------------------
@@ -357,14 +351,11 @@ def _unreached(uri: str, root: Path) -> str | None:
 
 
 def _unwritable(database: Path, root: Path) -> str | None:
-    if database.parent.resolve() == root.resolve():  # checked elsewhere, and created if missing
+    folder = database.parent
+    if folder.resolve() == root.resolve():  # checked elsewhere, and created if missing
         return None
-    if not database.parent.is_dir():
-        return f"there is no folder {database.parent}. Create it, or fix --tracking."
-    if not os.access(database.parent, os.W_OK) or (
-        database.exists() and not os.access(database, os.W_OK)
-    ):
-        return (
-            "it is not writable. Give the user who runs the study write access, or fix --tracking."
-        )
-    return None
+    if not folder.is_dir():
+        return f"there is no folder {folder}. Create it, or fix --tracking."
+    if all(os.access(path, os.W_OK) for path in (folder, database) if path.exists()):
+        return None
+    return "it is not writable. Give the user who runs the study write access, or fix --tracking."

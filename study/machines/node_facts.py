@@ -156,9 +156,10 @@ def gpus() -> Facts:
         return {"gpus": 0}
     # -P: a file in the working directory must not come before a library.
     command = [sys.executable, "-P", "-c", "import torch; print(torch.cuda.device_count())"]
-    environment = {**os.environ, **_raylet_environment("CUDA_VISIBLE_DEVICES")}
-    if "RAY_RAYLET_PID" in os.environ and not _raylet_environment("CUDA_VISIBLE_DEVICES"):
+    environment = dict(os.environ)
+    if "RAY_RAYLET_PID" in os.environ:
         environment.pop("CUDA_VISIBLE_DEVICES", None)
+        environment |= _raylet_devices()
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=45, env=environment)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -168,15 +169,16 @@ def gpus() -> Facts:
     return {"gpus": int(done.stdout), "mps": mps_is_running()}
 
 
-def _raylet_environment(name: str) -> dict[str, str]:
-    """{name: value} from the raylet's environment on this node; empty if unset or unreadable."""
+def _raylet_devices() -> dict[str, str]:
+    """CUDA_VISIBLE_DEVICES in the raylet's environment on this node; empty if unset or
+    unreadable."""
     try:
         file = Path(f"/proc/{os.environ['RAY_RAYLET_PID']}/environ")
         written = file.read_bytes().decode(errors="replace")
     except (KeyError, OSError):
         return {}
     pairs = (pair.partition("=") for pair in written.split("\0"))
-    return {key: value for key, _, value in pairs if key == name}
+    return {key: value for key, _, value in pairs if key == "CUDA_VISIBLE_DEVICES"}
 
 
 def room(storage_root: str) -> Facts:

@@ -75,13 +75,10 @@ def check_nodes(spec: StudySpec, root: Path, data_digest: str, say: Callable[[st
     say: is told what is being done. Ray must be joined. Raises ClusterError naming the first node
     with a problem and the fix.
     """
-    needs = [spec.resources_of(variant.label) for variant in spec.variants]
+    needs = spec.needs.values()
     nodes = [node for node in alive_nodes() if any(slots([node], each) for each in needs)]
     say(f"checking {len(nodes)} nodes")
-    with StorageProbe(root) as probe:
-        code: Question = (node_facts.code, (spec.extensions,))
-        answers = _ask(nodes, lambda node: [code, probe.question(node)], PATIENCE)
-        found = {node: probe.seen(node, answer) for node, answer in answers.items()}
+    found = _seen(root, nodes, [(node_facts.code, (spec.extensions,))])
     own = NodeFacts(name="here", **node_facts.code(spec.extensions))
     _raise_first(
         nodes,
@@ -93,6 +90,13 @@ def check_nodes(spec: StudySpec, root: Path, data_digest: str, say: Callable[[st
     prepared: Question = (node_facts.prepared, (trial, data_digest, False))
     found = _ask(nodes, lambda node: [prepared], DATA_PATIENCE)
     _raise_first(nodes, found, lambda node: _said(node.data_problem))
+
+
+def _seen(root: Path, nodes: Sequence[Node], questions: list[Question]) -> dict[str, Facts]:
+    """By node id its answers to the questions, and whether it sees the storage."""
+    with StorageProbe(root) as probe:
+        answers = _ask(nodes, lambda node: [*questions, probe.question(node)], PATIENCE)
+        return {node: probe.seen(node, answer) for node, answer in answers.items()}
 
 
 def _raise_first(
@@ -150,10 +154,7 @@ def code_problem(node: NodeFacts, own: NodeFacts, extensions: str | None) -> Use
 def ask_nodes(root: Path, trial: Trial | None, data_digest: str | None) -> list[NodeFacts]:
     """All facts of every node of the joined Ray. trial: to check its data; None: do not."""
     nodes = alive_nodes()
-    common = _common(root, trial)
-    with StorageProbe(root) as probe:
-        answers = _ask(nodes, lambda node: [*common, probe.question(node)], PATIENCE)
-        found = {node: probe.seen(node, answer) for node, answer in answers.items()}
+    found = _seen(root, nodes, _common(root, trial))
     there = [node for node in nodes if node["NodeID"] in found]
     sound = [node for node in there if "problem" not in found[node["NodeID"]]]
     clocks = _clocks(sound)
@@ -165,14 +166,11 @@ def ask_nodes(root: Path, trial: Trial | None, data_digest: str | None) -> list[
     for node in there:
         name = node["NodeID"]
         answer = found[name] | clocks.get(name, {}) | prepared.get(name, {})
-        facts.append(_facts_of(node, answer))
+        address = node["NodeManagerAddress"]
+        lent = node["Resources"].get("GPU", 0.0)
+        local = address.startswith("127.")
+        facts.append(NodeFacts(name=address, lent=lent, loopback=local, **answer))
     return facts
-
-
-def _facts_of(node: Node, answer: Facts) -> NodeFacts:
-    address = node["NodeManagerAddress"]
-    lent = node["Resources"].get("GPU", 0.0)
-    return NodeFacts(name=address, lent=lent, loopback=address.startswith("127."), **answer)
 
 
 def ask_here(root: Path, trial: Trial | None) -> NodeFacts:

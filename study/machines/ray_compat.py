@@ -25,8 +25,7 @@ def losses_are_deaths() -> Iterator[None]:
     from ray.air.execution._internal import RayActorManager
     from ray.exceptions import RayActorError, RayError, RayTaskError
 
-    managers: Any = RayActorManager
-    known = managers._actor_task_failed
+    known: Any = RayActorManager._actor_task_failed
 
     def failed(manager: Any, tracked_actor_task: Any, exception: Exception) -> None:
         if isinstance(exception, RayError) and not isinstance(
@@ -35,11 +34,8 @@ def losses_are_deaths() -> Iterator[None]:
             exception = RayActorError(error_msg=str(exception))
         known(manager, tracked_actor_task, exception)
 
-    managers._actor_task_failed = failed
-    try:
+    with _replaced(RayActorManager, {"_actor_task_failed": failed}):
         yield
-    finally:
-        managers._actor_task_failed = known
 
 
 @contextmanager
@@ -51,18 +47,14 @@ def messages_until(stop_requested: Callable[[], bool]) -> Iterator[None]:
     """
     from ray._private import worker
 
-    module: Any = worker
-    known = module.print_to_stdstream
+    known: Any = worker.print_to_stdstream
 
     def printed(data: Any, ignore_prefix: bool) -> None:
         if not stop_requested():
             known(data, ignore_prefix)
 
-    module.print_to_stdstream = printed
-    try:
+    with _replaced(worker, {"print_to_stdstream": printed}):
         yield
-    finally:
-        module.print_to_stdstream = known
 
 
 @contextmanager
@@ -175,15 +167,12 @@ def actor_of(trial: Any) -> Any:
     return trial.temporary_state.ray_actor
 
 
-def ask_head(address: str, seconds: float) -> None:
-    """Ask the head at HOST:PORT for its nodes; raises Ray's errors. `ray.init` would wait for
-    minutes."""
-    head_question(address)(seconds)
-
-
 def head_question(address: str) -> Callable[[float], None]:
-    """`ask_head` over one connection, in as many seconds as it is given; another cluster there does
-    not answer it."""
+    """Asks the head at HOST:PORT for its nodes, in as many seconds as it is given; raises Ray's
+    errors. `ray.init` would wait for minutes.
+
+    Over one connection: another cluster there does not answer it.
+    """
     from ray._raylet import GcsClient  # type: ignore[attr-defined]
 
     clients: list[Any] = []

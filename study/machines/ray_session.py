@@ -19,7 +19,7 @@ from typing import TypedDict
 
 from study.machines.cpus import Cpus, own_cpus
 from study.machines.ray_compat import (
-    ask_head,
+    head_question,
     leave_ray,
     without_its_sigterm,
     without_services,
@@ -27,7 +27,7 @@ from study.machines.ray_compat import (
 )
 from study.machines.stopping import temporary_folder
 from study.schema.errors import TryAgain
-from study.schema.own_code import SAFE, folders_to_add
+from study.schema.own_code import SAFE, folders_to_add, variables
 from study.schema.resources import Resources, slots
 from trainables.files.home import ensure_home, token_file
 from trainables.problems import UserError
@@ -177,7 +177,7 @@ def _join(
 
     for tried in range(1, START_TRIES + 1):
         try:
-            with _inherited(SAFE), workers_import_from(folders_to_add()), without_its_sigterm():
+            with variables(SAFE), workers_import_from(folders_to_add()), without_its_sigterm():
                 ray.init(
                     address=address or "local",
                     num_cpus=cpus.count if cpus is not None else None,
@@ -207,20 +207,6 @@ def _join(
                 raise
             kind = ClusterError if isinstance(error, ValueError) else ClusterUnready
             raise kind(f"no Ray cluster at '{address or 'local'}': {_first_line(error)}") from None
-
-
-@contextmanager
-def _inherited(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set these variables for the processes that are started meanwhile."""
-    known = {name: os.environ.pop(name, None) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in known.items():
-            del os.environ[name]
-            if value is not None:
-                os.environ[name] = value
 
 
 @contextmanager
@@ -295,7 +281,7 @@ def check_address(address: str) -> None:
 
     try:
         with _silence():
-            ask_head(address, 5)
+            head_question(address)(5)
     except ray.exceptions.AuthenticationError:
         raise ClusterError(
             f"--address: the cluster at {address} rejects this token",
@@ -320,19 +306,16 @@ def check_fits(
             wanted = " and ".join(f"{need:g} {kind}" for kind, need in resources.to_ray().items())
             if cpus is not None:
                 gpus = nodes[0]["Resources"].get("GPU", 0.0)
-                given = (
-                    f"{cpus.count} CPU"
-                    + (f" ({cpus.why})" if cpus.why else "")
-                    + f" and {gpus:g} GPU"
-                )
-                fix = "Request less, or run it on a larger machine"
-                fix += (
-                    "."
+                why = f" ({cpus.why})" if cpus.why else ""
+                given = f"{cpus.count} CPU{why} and {gpus:g} GPU"
+                more = (
+                    ""
                     if cpus.why in (None, "--cpus")
-                    else ", or say with --cpus that you may use more."
+                    else ", or say with --cpus that you may use more"
                 )
                 raise ClusterError(
-                    f"resources: a trial of {label} needs {wanted}; this machine gives {given}", fix
+                    f"resources: a trial of {label} needs {wanted}; this machine gives {given}",
+                    f"Request less, or run it on a larger machine{more}.",
                 )
             have = [
                 "/".join(f"{node['Resources'].get(kind, 0):g} {kind}" for kind in ("CPU", "GPU"))

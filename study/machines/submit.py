@@ -29,6 +29,7 @@ from study.machines.nodes import DATA_PATIENCE
 from study.machines.ray_compat import UPLOAD_LOGGERS, job_client
 from study.machines.ray_session import ClusterError, set_environment
 from study.schema.errors import SpecError
+from study.schema.own_code import variables
 from study.schema.spec import StudySpec, refuse_confirmation
 from study.schema.uris import has_password, password_elsewhere, resolve_uri
 from study.schema.versions import versions
@@ -72,28 +73,24 @@ def job_request(
     if file is not None and spec is not None:
         refuse_confirmation(spec, file.name)
         _refuse_relative_paths(file)
-    chosen = (
-        storage
-        or (spec.storage if spec is not None else None)
-        or os.environ.get("CALSTUDY_STORAGE")
-    )
+    in_spec = spec.storage if spec is not None else None
+    chosen = storage or in_spec or os.environ.get("CALSTUDY_STORAGE")
     if chosen is not None:
-        storage_root(storage, spec.storage if spec is not None else None)  # refuses a URL
+        storage_root(storage, in_spec)  # refuses a URL
     if chosen is None or not Path(chosen).is_absolute():
         found = "is missing" if chosen is None else f"'{chosen}' is a relative path"
         raise ClusterError(
             f"--storage: {found}", "Give the absolute path of a folder that every node sees."
         )
-    in_spec = spec.tracking if spec is not None else None
-    uri = resolve_uri(tracking, in_spec, Path(chosen))
+    named = tracking or (spec.tracking if spec is not None else None)
+    uri = resolve_uri(tracking, named, Path(chosen))
     if has_password(uri):
         where = "--tracking" if tracking else "tracking"
         raise ClusterError(
-            f"{where}: what {tracking or in_spec} holds has a password or token, which is"
-            " not sent to a cluster",
+            f"{where}: what {named} holds has a password or token, which is not sent to a cluster",
             f"{password_elsewhere(uri)} on the head.",
         )
-    return JobRequest(spec, file, Path(chosen), uri if tracking or in_spec else None, trials)
+    return JobRequest(spec, file, Path(chosen), uri if named else None, trials)
 
 
 def _refuse_relative_paths(file: Path) -> None:
@@ -175,12 +172,9 @@ def connect(address: str) -> Any:
     for logger in UPLOAD_LOGGERS:
         logging.getLogger(logger).setLevel(logging.WARNING)
     # Ray prefers these to the address it is given.
-    aside = {name: os.environ.pop(name, None) for name in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")}
-    try:
-        with _errors_of(address):
-            return job_client(address, REQUEST_SECONDS)
-    finally:
-        os.environ.update({name: value for name, value in aside.items() if value is not None})
+    aside = dict.fromkeys(("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"))
+    with variables(aside), _errors_of(address):
+        return job_client(address, REQUEST_SECONDS)
 
 
 @contextmanager

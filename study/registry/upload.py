@@ -32,7 +32,7 @@ from study.registry.verify import (
     refuse_code,
     tag_value,
 )
-from study.store.export_lock import export_lock
+from study.store.driver_lock import export_lock
 from study.store.study import Study
 from study.store.trials import TrialRecord
 from study.tracking.client import (

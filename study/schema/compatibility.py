@@ -65,7 +65,7 @@ def recorded_spaces(
     ranges = space if isinstance(space, Mapping) else {}
     on = bool(plain.get("search_optimizer"))
     found = {}
-    for label, parts in _methods_in(meaning).items():
+    for label, parts in methods_in(meaning).items():
         entry = written.get(label, {})
         own = entry.get("values")
         values = own if isinstance(own, Mapping) else {}
@@ -75,7 +75,8 @@ def recorded_spaces(
     return found
 
 
-def _methods_in(meaning: Any) -> dict[str, MethodMeaning]:
+def methods_in(meaning: Any) -> dict[str, MethodMeaning]:
+    """By label, from a meaning in plain values."""
     return {
         label: MethodMeaning(parts["fixed"], parts["space"], parts["defaults"])
         for label, parts in meaning.get("methods", {}).items()
@@ -124,8 +125,8 @@ def refuse_changes(
     done_note: what already exists, such as `has 37 trials`.
     """
     meaning = new.meaning()
-    old_methods = _methods_in(old_meaning)
-    new_methods = _methods_in(meaning)
+    old_methods = methods_in(old_meaning)
+    new_methods = methods_in(meaning)
     gone = [
         f"methods.{label}: was present, is missing"
         for label in old_methods
@@ -151,7 +152,7 @@ def refuse_changes(
 
 def _lines(meaning: Mapping[str, Plain], labels: Iterable[str]) -> dict[str, str]:
     """{dotted key: value as written} of these labels; ranges and lists are not split."""
-    methods = _methods_in(meaning)
+    methods = methods_in(meaning)
     lines = {}
     for key, value in meaning.items():
         if key == "methods":

@@ -49,6 +49,15 @@ class LedgerUnavailable(LedgerError, TryAgain):
 
 
 @contextmanager
+def located(file_name: str, path: str = "") -> Iterator[None]:
+    """FieldErrors raised inside become SpecErrors of the file, under the path."""
+    try:
+        yield
+    except FieldError as error:
+        raise SpecError.of(file_name, error.under(path)) from None
+
+
+@contextmanager
 def under(path: str) -> Iterator[None]:
     """Prefix the path of FieldErrors raised inside."""
     try:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -25,6 +27,25 @@ def folders_to_add() -> list[str]:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     found = Path(done.stdout.strip()).resolve()
     return [] if found.parent == ROOT / "study" else [str(ROOT)]
+
+
+@contextmanager
+def variables(values: Mapping[str, str | None]) -> Iterator[None]:
+    """Set environment variables meanwhile, also for the processes that are started. None: unset."""
+    before = {name: os.environ.get(name) for name in values}
+    _set(values)
+    try:
+        yield
+    finally:
+        _set(before)
+
+
+def _set(values: Mapping[str, str | None]) -> None:
+    for name, value in values.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
 
 
 def environment() -> dict[str, str]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import Field, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -14,9 +14,7 @@ from search_spaces import strict_yaml
 from search_spaces.space import Entry, Pin, parse_entry
 from study.schema.compatibility import RecordedSpace
 from study.schema.condition import read_constraints
-from study.schema.errors import SpecError, under
-from study.schema.extensions import use_checked_extensions
-from study.schema.locations import with_absolute_paths
+from study.schema.errors import located, under
 from study.schema.matters import read_matters
 from study.schema.objective import Objective
 from study.schema.recommendations import (
@@ -39,14 +37,18 @@ from study.schema.variant import (
     read_values,
     with_pins,
 )
+from trainables import data, methods, models
 from trainables.config import TrialConfig, build, nested_kind
 from trainables.config import to_plain as settings_to_plain
-from trainables.fields import check_value
+from trainables.fields import check_value, expanded
 from trainables.loading.shift import ShiftSet
 from trainables.method import Method
+from trainables.plain import Plain
+from trainables.plugins import extension_folder, stems, use_extensions
 from trainables.problems import FieldError, nearest
 
 RecordedSpaces = Mapping[str, RecordedSpace]  # by label
+Values = dict[str, Any]  # of StudySpec's fields, by name
 KEYS = [key_of(spec.name) for spec in fields(StudySpec)]
 # Each has a reader of its own below.
 READ_APART = ("objectives", "matters", "constraints", "search_space", "shift")
@@ -60,7 +62,7 @@ class ParsedSpec:
     """
 
     file_name: str
-    values: dict[str, Any]
+    values: Values
     methods: dict[str, Written]
 
     @property
@@ -77,7 +79,7 @@ class ParsedSpec:
 
         recorded: by label, what the study keeps, if it has begun. Raises SpecError.
         """
-        with _located(self.file_name):
+        with located(self.file_name):
             variants = []
             for index, label in enumerate(self.methods):
                 before = (recorded or {}).get(label)
@@ -105,10 +107,8 @@ def parse_spec(path: Path, **overrides: Any) -> ParsedSpec:
 
     Opens no study. Raises SpecError, and nothing else, for any invalid file.
     """
-    try:
+    with located(path.name):
         plain = strict_yaml.read(path)
-    except FieldError as error:
-        raise SpecError.of(path.name, error) from None
     if isinstance(plain, dict):
         plain |= {key: value for key, value in overrides.items() if value is not None}
     return parse_mapping(plain, path.name, path.absolute().parent)
@@ -116,7 +116,7 @@ def parse_spec(path: Path, **overrides: Any) -> ParsedSpec:
 
 def parse_mapping(mapping: Any, file_name: str, folder: Path | None = None) -> ParsedSpec:
     """What plain values say; their relative paths are resolved from `folder` (default: cwd)."""
-    with _located(file_name):
+    with located(file_name):
         return ParsedSpec(file_name, *_parse(mapping, folder or Path.cwd()))
 
 
@@ -130,21 +130,12 @@ def spec_from_mapping(mapping: Any, file_name: str, folder: Path | None = None) 
     return parse_mapping(mapping, file_name, folder).spec()
 
 
-@contextmanager
-def _located(file_name: str) -> Iterator[None]:
-    """FieldErrors raised inside become SpecErrors of the file."""
-    try:
-        yield
-    except FieldError as error:
-        raise SpecError.of(file_name, error) from None
-
-
-def _parse(plain: Any, folder: Path) -> tuple[dict[str, Any], dict[str, Written]]:
+def _parse(plain: Any, folder: Path) -> tuple[Values, dict[str, Written]]:
     _check_keys(plain)
-    plain = with_absolute_paths(plain, folder)
+    plain = _with_absolute_paths(plain, folder)
     extensions = StudySpec.field_named("extensions")
-    use_checked_extensions(check_value(StudySpec, extensions, plain.get("extensions")))
-    taken: dict[str, Any] = {}
+    _use_checked_extensions(check_value(StudySpec, extensions, plain.get("extensions")))
+    taken: Values = {}
     for spec in fields(StudySpec):
         if spec.name in plain and spec.name not in READ_APART:
             taken[spec.name] = _read_field(spec, plain[spec.name])
@@ -154,9 +145,53 @@ def _parse(plain: Any, folder: Path) -> tuple[dict[str, Any], dict[str, Written]
     taken["matters"] = read_matters(plain.get("matters"), objectives)
     taken["constraints"] = read_constraints(plain.get("constraints"), objectives)
     taken["shift"] = _read_shift(plain.get("shift"))
-    methods = _read_methods(plain["methods"], taken)
-    taken["search_space"] = _read_search_space(plain.get("search_space"), methods)
-    return taken, methods
+    written = _read_methods(plain["methods"], taken)
+    taken["search_space"] = _read_search_space(plain.get("search_space"), written)
+    return taken, written
+
+
+def _with_absolute_paths(plain: Mapping[str, Plain], folder: Path) -> dict[str, Plain]:
+    """Resolve relative paths of data, extensions and ledger from the folder of the study's file."""
+
+    def from_root(path: Plain, where: str) -> Plain:
+        if not isinstance(path, str) or not path or "://" in path:
+            return path
+        return os.path.abspath(folder / expanded(path, where))
+
+    def located(dataset: Plain, where: str) -> Plain:
+        if isinstance(dataset, Mapping) and "path" in dataset:
+            return {**dataset, "path": from_root(dataset["path"], f"{where}.path")}
+        return dataset
+
+    done = dict(plain)
+    if "data" in done:
+        done["data"] = located(done["data"], "data")
+    shift = done.get("shift")
+    if isinstance(shift, Mapping):
+        done["shift"] = {name: located(of, f"shift.{name}") for name, of in shift.items()}
+    if done.get("extensions") == "":
+        raise FieldError("extensions", "is empty", "Write null, or remove the key.")
+    for key in ("extensions", "ledger"):
+        if key in done:
+            done[key] = from_root(done[key], key)
+    return done
+
+
+def _use_checked_extensions(directory: str | None) -> None:
+    """Register the folder's names, and load each of its files to check it."""
+    use_extensions(directory)
+    for package in (methods, models, data):
+        short = package.__name__.rpartition(".")[2]
+        folder = extension_folder(short)
+        if folder is not None:
+            package.names()  # raises for a name that calstudy already has
+            for name in stems(folder):
+                package.find(name)
+    spaces = extension_folder("search_spaces")
+    for name in stems(spaces, ".yaml") if spaces is not None else ():
+        if name not in methods.names():
+            found = f"search_spaces/{name}.yaml: there is no method '{name}'"
+            raise FieldError("extensions", found, nearest(name, methods.names()))
 
 
 def _check_keys(plain: object) -> None:
@@ -201,12 +236,18 @@ def _read_objectives(plain: Any) -> tuple[Objective, ...]:
     return tuple(found.values())
 
 
-def _read_shift(plain: Any) -> dict[str, ShiftSet]:
-    plain = {} if plain is None else plain
+def _mapping(key: str, plain: Any, needed: str) -> Mapping[str, Any]:
+    # A key with all its lines commented out reads as null.
+    if plain is None:
+        return {}
     if not isinstance(plain, Mapping):
-        raise FieldError("shift", f"must map names to data sets, got {plain!r}")
+        raise FieldError(key, f"must map {needed}, got {plain!r}")
+    return plain
+
+
+def _read_shift(plain: Any) -> dict[str, ShiftSet]:
     found = {}
-    for name, shift_set in plain.items():
+    for name, shift_set in _mapping("shift", plain, "names to data sets").items():
         if not isinstance(name, str) or not re.fullmatch(r"[a-z0-9_]+", name):
             raise FieldError(
                 "shift", f"the name of a set may contain only a-z, 0-9 and _, got {name!r}"
@@ -279,10 +320,7 @@ def _read_resources(plain: Any, usual: Resources) -> Resources:
 
 
 def _read_search_space(plain: Any, written: Mapping[str, Written]) -> dict[str, Entry]:
-    # `search_space:` with all its lines commented out reads as null.
-    plain = {} if plain is None else plain
-    if not isinstance(plain, Mapping):
-        raise FieldError("search_space", f"must map paths to ranges, got {plain!r}")
-    for path in plain:
+    entries = _mapping("search_space", plain, "paths to ranges")
+    for path in entries:
         check_path(path, written)
-    return {path: parse_entry(f"search_space.{path}", entry) for path, entry in plain.items()}
+    return {path: parse_entry(f"search_space.{path}", entry) for path, entry in entries.items()}

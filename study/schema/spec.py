@@ -10,7 +10,7 @@ from search_spaces.space import Entry, to_plain
 from study.schema.compatibility import MethodMeaning, leaves
 from study.schema.condition import Condition
 from study.schema.early_stopping import EarlyStopping
-from study.schema.errors import SpecError, under
+from study.schema.errors import SpecError, located, under
 from study.schema.matters import check_matters
 from study.schema.objective import RAW, TEMPERATURE, Objective, plain_name
 from study.schema.resources import Budget, Resources, check_budget
@@ -165,8 +165,7 @@ class StudySpec(Settings):
                 searched = {one.label: one.space.distributions for one in self.variants}
                 trials = {label: (self.trial(label), of) for label, of in searched.items()}
                 self.early_stopping.check(self.epochs, trials)
-        needs = {one.label: one.resources or self.resources for one in self.variants}
-        check_budget(self.budget, needs)
+        check_budget(self.budget, self.needs)
 
     def variant(self, label: str) -> Variant:
         """The variant with that label; FieldError with the nearest label if there is none."""
@@ -185,6 +184,11 @@ class StudySpec(Settings):
     def resources_of(self, label: str) -> Resources:
         """The label's own resources, else the study's."""
         return self.variant(label).resources or self.resources
+
+    @property
+    def needs(self) -> dict[str, Resources]:
+        """By label, what a trial needs."""
+        return {one.label: one.resources or self.resources for one in self.variants}
 
     def seed_number(self, number: int) -> int:
         """The number that seeds the random streams of trial `number` of every label."""
@@ -282,10 +286,8 @@ def check_objectives(spec: StudySpec, num_classes: int, file_name: str = "study.
                 f"{objective.metric} is undefined for {num_classes} classes",
                 "Use accuracy, or other data.",
             )
-    try:
+    with located(file_name):
         check_matters(spec.objectives, spec.matters)
-    except FieldError as error:
-        raise SpecError.of(file_name, error) from None
 
 
 def refuse_confirmation(spec: StudySpec, file_name: str) -> None:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
-from urllib.parse import parse_qsl, unquote
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from study.schema.errors import TryAgain
 from trainables.problems import FieldError, UserError
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import URL
 
 SCHEMES = ("http", "https", "sqlite", "postgresql", "mysql", "mssql")
 # What a database's URL may set: a study is also opened by others than its user, and by most other
@@ -110,10 +114,10 @@ def without_credentials(value: Any) -> Any:
 
 def sqlite_file(uri: str) -> Path | None:
     """The file of an SQLite database; None for any other URI."""
-    scheme, _, rest = uri.partition("://")
-    if not scheme.startswith("sqlite"):
+    if not uri.startswith("sqlite"):
         return None
-    return Path(rest.removeprefix("/").partition("?")[0])
+    parts = urlsplit(uri, allow_fragments=False)
+    return Path(f"{parts.netloc}{parts.path}".removeprefix("/"))
 
 
 class TrackingError(UserError):
@@ -138,14 +142,20 @@ def embedded_tracking(root: Path) -> str:
     return f"sqlite:///{root / 'mlflow.db'}"
 
 
-def forbidden_setting(uri: str) -> UserError | None:
-    """The error of a setting that a database's URL may not have. Nothing opens a broken URL."""
+def database_url(uri: str) -> URL | None:
+    """The URL of a database, in its parts; None for a broken one."""
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import ArgumentError
 
-    try:
-        url = make_url(uri)
-    except (ArgumentError, ValueError):
+    with suppress(ArgumentError, ValueError):
+        return make_url(uri)
+    return None
+
+
+def forbidden_setting(uri: str) -> UserError | None:
+    """The error of a setting that a database's URL may not have. Nothing opens a broken URL."""
+    url = database_url(uri)
+    if url is None:
         return None
     key = next((key for key in url.query if key not in SETTINGS), None)
     if key is None:

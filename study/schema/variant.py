@@ -166,11 +166,16 @@ def build_variant(
 
 
 def with_pins(trial: TrialConfig, pins: Mapping[str, Value]) -> TrialConfig:
-    plain = trial.to_mapping()
-    for path, value in pins.items():
-        plain = with_value(plain, path, value)
-    config: TrialConfig = build(TrialConfig, plain)
+    config: TrialConfig = build(TrialConfig, with_values(trial.to_mapping(), pins))
     return config
+
+
+def with_values(plain: Mapping[str, Plain], values: Mapping[str, Value]) -> dict[str, Plain]:
+    """A trial's plain values, with these by dotted path."""
+    found = dict(plain)
+    for path, value in values.items():
+        found = with_value(found, path, value)
+    return found
 
 
 def differing(variant: Variant, today: Variant) -> tuple[str, ...]:

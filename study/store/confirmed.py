@@ -3,11 +3,10 @@ opened."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from study.store.recorded import Opened
-from study.store.study import Study, open_directory, write_study_file
+from study.store.study import Study, open_directory, record_facts
 
 SUFFIX = "-confirm"
 RESTORE = "Restore that folder"
@@ -58,9 +57,9 @@ def record_openings(directory: Path, openings: int) -> None:
     lock."""
     search = open_directory(directory, directory.name)
     if openings > recorded_openings(search):
-        recorded = replace(
-            search.recorded,
+        record_facts(
+            directory,
+            search,
             confirmation=Opened(confirming_directory(directory).name, openings),
             matters_at_opening=matters_at_opening(search),
         )
-        write_study_file(replace(search, recorded=recorded))

@@ -9,17 +9,41 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import Any, TypeGuard
 
 from optuna.exceptions import StorageInternalError
+from sqlalchemy import create_engine, inspect, text
+from sqlalchemy.engine import URL, Engine, make_url
+from sqlalchemy.exc import (
+    ArgumentError,
+    DBAPIError,
+    InterfaceError,
+    InternalError,
+    NoSuchModuleError,
+    OperationalError,
+    PendingRollbackError,
+    SQLAlchemyError,
+)
+from sqlalchemy.pool import NullPool
 
 from study.schema.errors import LedgerError
-from study.schema.uris import forbidden_setting, has_password, public_uri, scrub, sqlite_file
-
-if TYPE_CHECKING:
-    from sqlalchemy.engine import URL, Engine
+from study.schema.uris import (
+    database_url,
+    forbidden_setting,
+    has_password,
+    public_uri,
+    scrub,
+    sqlite_file,
+)
 
 CONNECT_SECONDS = 10
+NOTICING = {
+    "connect_timeout": CONNECT_SECONDS,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 25_000,
+}
 PRODUCTS = {"postgresql": "PostgreSQL", "sqlite": "SQLite"}  # which can hold a ledger
 # What a database says of itself: the first that is found in the message, and what it means with its
 # mend.
@@ -74,8 +98,6 @@ def shown(url: str) -> str:
 
 def cause_of(error: BaseException, url: str) -> str:
     """What a database or its driver says, in one line with the mend and without secrets."""
-    from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
-
     error = _origin(error)
     if isinstance(error, ImportError):
         return "the package that reaches it is not installed. Run: pip install 'calstudy[postgres]'"
@@ -95,8 +117,6 @@ def cause_of(error: BaseException, url: str) -> str:
 
 def _origin(error: BaseException) -> BaseException:
     """What happened first: Optuna wraps it, or asks again of the session that it broke."""
-    from sqlalchemy.exc import PendingRollbackError
-
     while (
         isinstance(error, StorageInternalError | PendingRollbackError)
         and error.__context__ is not None
@@ -113,8 +133,6 @@ class NotAURL(ValueError):
 def named_causes(url: str) -> Iterator[None]:
     """What a database, its driver or Optuna's schema check raises becomes one line. Other errors
     pass."""
-    from sqlalchemy.exc import SQLAlchemyError
-
     try:
         yield
     except (SQLAlchemyError, StorageInternalError, ImportError, ValueError) as error:
@@ -124,8 +142,6 @@ def named_causes(url: str) -> Iterator[None]:
 def is_transient(error: BaseException) -> bool:
     """Whether trying again may help: the connection was lost, refused or shut, or the database is
     locked."""
-    from sqlalchemy.exc import DBAPIError, InterfaceError, InternalError, OperationalError
-
     cause = _origin(error)
     if not isinstance(cause, DBAPIError):
         return False
@@ -138,9 +154,6 @@ def is_transient(error: BaseException) -> bool:
 
 def parsed(url: str) -> URL:
     """Raises LedgerError for a setting that no ledger may have, and what SQLAlchemy raises."""
-    from sqlalchemy.engine import make_url
-    from sqlalchemy.exc import NoSuchModuleError
-
     if problem := forbidden_setting(url):
         raise LedgerError(f"ledger: {problem.found}", problem.mend)
     try:
@@ -154,15 +167,11 @@ def parsed(url: str) -> URL:
 
 def lacks_password(url: str) -> str | None:
     """What to say of a PostgreSQL URL with a user whose password is nowhere on this machine."""
-    from sqlalchemy.engine import make_url
-    from sqlalchemy.exc import ArgumentError
-
-    try:
-        place = make_url(url)
-    except (ArgumentError, ValueError):
-        return None  # whoever opens it says so
-    has_user = place.username or "user" in place.query
-    if place.get_backend_name() != "postgresql" or not has_user or has_password(url):
+    place = database_url(url)
+    # Whoever opens a broken one says so.
+    if place is None or place.get_backend_name() != "postgresql" or has_password(url):
+        return None
+    if not (place.username or "user" in place.query):
         return None
     file = Path(os.environ.get("PGPASSFILE") or "~/.pgpass").expanduser()
     if os.environ.get("PGPASSWORD") or file.is_file():
@@ -174,25 +183,15 @@ def lacks_password(url: str) -> str | None:
     )
 
 
-def connect_arguments(url: URL) -> dict[str, Any]:
+def connect_arguments(url: URL) -> dict[str, int]:
     """So that a server which no longer answers is noticed within half a minute; what the URL says
     has precedence."""
-    found: dict[str, Any] = {}
-    if url.drivername in ("postgresql", "postgresql+psycopg", "postgresql+psycopg2"):
-        alive = {
-            "keepalives_idle": 10,
-            "keepalives_interval": 5,
-            "keepalives_count": 3,
-            "tcp_user_timeout": 25_000,
-        }
-        found = {"connect_timeout": CONNECT_SECONDS, **alive}
-    return {name: value for name, value in found.items() if name not in url.query}
+    if url.drivername not in ("postgresql", "postgresql+psycopg", "postgresql+psycopg2"):
+        return {}
+    return {name: value for name, value in NOTICING.items() if name not in url.query}
 
 
 def new_engine(url: str, **words: Any) -> Engine:
-    from sqlalchemy import create_engine
-    from sqlalchemy.pool import NullPool
-
     place = parsed(url)
     return create_engine(place, poolclass=NullPool, connect_args=connect_arguments(place), **words)
 
@@ -200,8 +199,6 @@ def new_engine(url: str, **words: Any) -> Engine:
 def is_ready(url: str) -> bool:
     """Whether Optuna's tables are there, and whole: it would stamp its version into what has
     none."""
-    from sqlalchemy import inspect, text
-
     with named_causes(url), new_engine(url).connect() as connection:
         there = set(inspect(connection).get_table_names())
         if not {"studies", "trials", "version_info", "alembic_version"} <= there:
@@ -216,38 +213,23 @@ def is_ready(url: str) -> bool:
 def writing_problem(url: str) -> str | None:
     """Why a driver could not write a ledger there; None if it can, as far as reading tells. Raises
     LedgerError."""
-    from sqlalchemy import text
-
     file = sqlite_file(url)
     if file is not None:
         if file.exists():
             is_ready(url)  # raises where it is no database
         writable = os.access(file if file.exists() else file.parent, os.W_OK)
         return None if writable else f"its user may not write {file}"
-    ready = is_ready(url)
-    with named_causes(url), new_engine(url).connect() as connection:
-        if connection.dialect.name != "postgresql":
-            return None
-        if not ready:
-            may = connection.execute(
-                text("SELECT has_schema_privilege(current_schema(), 'CREATE')")
-            ).scalar()
-            return (
-                None
-                if may
-                else "its user may not create tables there. Grant it CREATE on the schema"
-            )
-        may = connection.execute(
-            text(
-                "SELECT bool_and(has_table_privilege(name, act)) FROM unnest(ARRAY['studies',"
-                " 'trials', 'trial_params', 'trial_user_attributes']) AS names(name),"
-                " unnest(ARRAY['INSERT', 'UPDATE', 'DELETE']) AS acts(act)"
-            )
-        ).scalar()
-        return (
-            None
-            if may
-            else (
-                "its user may not write Optuna's tables. Grant it INSERT, UPDATE and DELETE on them"
-            )
+    sql = "SELECT has_schema_privilege(current_schema(), 'CREATE')"
+    problem = "its user may not create tables there. Grant it CREATE on the schema"
+    if is_ready(url):
+        sql = (
+            "SELECT bool_and(has_table_privilege(name, act)) FROM unnest(ARRAY['studies',"
+            " 'trials', 'trial_params', 'trial_user_attributes']) AS names(name),"
+            " unnest(ARRAY['INSERT', 'UPDATE', 'DELETE']) AS acts(act)"
         )
+        problem = (
+            "its user may not write Optuna's tables. Grant it INSERT, UPDATE and DELETE on them"
+        )
+    with named_causes(url), new_engine(url).connect() as connection:
+        may = connection.dialect.name != "postgresql" or connection.scalar(text(sql))
+    return None if may else problem

@@ -13,11 +13,12 @@ from functools import wraps
 from typing import Any, TypeVar
 from weakref import finalize
 
-import optuna
 from optuna.exceptions import DuplicatedStudyError, StorageInternalError
 from optuna.storages import RDBStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
+from sqlalchemy import event
+from sqlalchemy.exc import SQLAlchemyError
 
 from study.schema.errors import LedgerError, LedgerUnavailable
 from study.store.connection import (
@@ -121,8 +122,6 @@ class Database(RDBStorage):
     def __init__(
         self, url: str, lock: DatabaseLock | None, waiting: Waiting | None, create: bool
     ) -> None:
-        from sqlalchemy import event
-
         self._shown_url = url
         self._lock = lock
         self.waiting = waiting or Waiting(patience=0.0)
@@ -147,8 +146,6 @@ class Database(RDBStorage):
         return self._patiently(lambda again: lock.attribute(study_id, DRIVER))
 
     def _patiently(self, act: Callable[[bool], T]) -> T:
-        from sqlalchemy.exc import SQLAlchemyError
-
         # The outer one tries all of it again, and counts the wait.
         if getattr(self._nested, "here", False):
             return act(False)
@@ -247,7 +244,6 @@ def open_database(
     url: str, lock: DatabaseLock | None, waiting: Waiting | None, create: bool
 ) -> Database:
     """For a driver. create: make Optuna's tables where they are missing. Raises LedgerError."""
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
     if not create and not is_ready(url):
         raise LedgerError(
             f"ledger: {shown(url)} lacks Optuna's tables, but the study has begun", "Restore them."
@@ -268,7 +264,6 @@ def open_database(
 def read_database(url: str) -> Database | None:
     """For a reader: None where Optuna's tables are missing; none are created. Raises
     LedgerError."""
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
     if not is_ready(url):
         return None
     with named_causes(url):

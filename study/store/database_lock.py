@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from sqlalchemy import text
+
 from study.schema.errors import LedgerError
 from study.store.connection import is_transient, named_causes, new_engine, shown
 
@@ -67,7 +69,9 @@ class DatabaseLock:
         self._study = study
         self._engine = new_engine(url, isolation_level="AUTOCOMMIT")
         self._connection: Any = None
-        self._key = _key("calstudy", study)  # the same for every URL of one database
+        # The same for every URL of one database: a number of 64 bits, with sign.
+        digest = hashlib.sha256(f"calstudy {study}".encode()).digest()
+        self._key = int.from_bytes(digest[:8], "big", signed=True)
         self._token = f"calstudy {secrets.token_hex(4)}"
 
     def ensure(self) -> None:
@@ -125,8 +129,6 @@ class DatabaseLock:
 
     def _ask(self, sql: str, **values: Any) -> Any:
         """The first row."""
-        from sqlalchemy import text
-
         return self._connection.execute(text(sql), values).first()
 
     def _take(self) -> None:
@@ -161,8 +163,3 @@ class DatabaseLock:
             key=self._key,
         )
         return (None, "unknown") if found is None else (found[0], found[1] or "unknown")
-
-
-def _key(*names: str) -> int:
-    """A number of 64 bits, with sign."""
-    return int.from_bytes(hashlib.sha256(" ".join(names).encode()).digest()[:8], "big", signed=True)

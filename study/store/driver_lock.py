@@ -1,4 +1,4 @@
-"""One driver at a time: the lock of a study, held while it is written."""
+"""The locks of a study: one driver at a time writes it, and one export at a time reads it."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from study.store.journal import journal_path
 from study.store.journal_repair import check_journal
 from trainables.files.regular import KINDS, read_regular
 
+EXPORT = "export.lock"
+PATIENCE = 600.0  # seconds that an export waits for another one
 HELD = (errno.EWOULDBLOCK, errno.EACCES)  # any other error: this file system has no locks
 _warned: set[Path] = set()
 
@@ -156,12 +158,65 @@ def without_waiting(name: str | Path, flags: int) -> int:
 def driver_is_alive(directory: Path, ledger: str | None = None) -> bool:
     """Whether a driver is running the study now, by its lock: the one in a database is seen from
     everywhere."""
-    try:
-        with open(directory / "driver.lock", opener=without_waiting) as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        if error.errno in HELD:
-            return True
+    if _is_taken(directory / "driver.lock", HELD):
+        return True
     return is_database(ledger) and locks_in_database(ledger) and is_held(ledger, directory.name)
+
+
+def _is_taken(path: Path, errors: tuple[int, ...]) -> bool:
+    """Whether another process holds a lock, which one of the errors tells. Writes nothing."""
+    try:
+        with open(path, opener=without_waiting) as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno in errors
+    return False
+
+
+# ---- exports -------------------------------------------------------------------------------------
+
+
+@contextmanager
+def export_lock(directory: Path) -> Iterator[bool]:
+    """Wait for another export, then hold the study's lock; False where its folder takes none:
+    read-only, or no flock.
+
+    Raises LedgerError after PATIENCE.
+    """
+    deadline = time.monotonic() + PATIENCE
+    try:
+        file = _opened_to_export(directory / EXPORT)
+    except OSError:
+        yield False
+        return
+    try:
+        yield _waited_for(file, directory, deadline)
+    finally:
+        os.close(file)
+
+
+def _opened_to_export(path: Path) -> int:
+    try:
+        return without_waiting(path, os.O_RDWR | os.O_CREAT)
+    except PermissionError:  # another user's: that can be locked too
+        return without_waiting(path, os.O_RDONLY)
+
+
+def _waited_for(file: int, directory: Path, deadline: float) -> bool:
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                found = f"another export has been at work for {PATIENCE / 60:.0f} minutes"
+                mend = "End it, then export again."
+                raise LedgerError(f"{directory}: {found}", mend) from None
+        except OSError:
+            return False
+        time.sleep(0.1)
+
+
+def export_is_alive(directory: Path) -> bool:
+    """Whether an export of the study is at work. Writes nothing."""
+    return _is_taken(directory / EXPORT, (errno.EWOULDBLOCK,))

@@ -49,7 +49,7 @@ def checked_file(
     problem = file_problem(path, (record.digests if digests is None else digests).get(name))
     if problem is None:
         return path
-    fix = f"{BACKUP[0].upper()}{BACKUP[1:]}."
+    fix = f"{BACKUP.capitalize()}."
     if name == MODEL and (study.plain.get("keep_models") == "front" or study.recorded.pruned):
         fix = "Only models on the front were kept; choose one of those."
     raise FieldError(record.name, f"{path} {problem}", fix)

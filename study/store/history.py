@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from study.store.checks import is_number
 from trainables.files.regular import NotAFile, read_text
 from trainables.problems import FieldError
 
@@ -56,7 +57,7 @@ def _wrong_in(plain: Any) -> str | None:
 
 
 def _is_row(row: Any) -> bool:
-    if not isinstance(row, dict) or not all(map(_is_number, row.values())):
+    if not isinstance(row, dict) or not all(map(is_number, row.values())):
         return False
     epoch = row.get("epoch")
     time = row.get("time")
@@ -65,8 +66,3 @@ def _is_row(row: Any) -> bool:
     # Older ones have no times. False for NaN.
     in_time = time is None or 0 <= row.get("seconds", 0.0) <= time < LATEST
     return in_time and all(len(key) <= LONGEST_NAME and NAME.fullmatch(key) for key in row)
-
-
-def _is_number(value: Any) -> bool:
-    is_int = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
-    return is_int or isinstance(value, float)

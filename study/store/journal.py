@@ -16,6 +16,7 @@ from study.store.journal_repair import check_journal, cut_last_line, most_bytes,
 from trainables.files.atomic import append, retry_until_space
 from trainables.files.regular import open_regular, read_regular
 
+Log = dict[str, Any]  # a record of Optuna's
 TAIL = 200  # bytes at the end of a journal by which it is known again
 
 
@@ -43,7 +44,7 @@ class PatientJournal(JournalFileBackend):
         super().__init__(str(path), self._own_lock)
         self._known = self._tail()
 
-    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+    def append_logs(self, logs: list[Log]) -> None:
         lines = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs)
 
         def write() -> None:
@@ -59,7 +60,7 @@ class PatientJournal(JournalFileBackend):
 
         retry_until_space(write)
 
-    def read_logs(self, log_number_from: int) -> Generator[dict[str, Any], None, None]:
+    def read_logs(self, log_number_from: int) -> Generator[Log, None, None]:
         try:
             yield from super().read_logs(log_number_from)
         except FileNotFoundError:
@@ -93,12 +94,12 @@ class _Lines(BaseJournalBackend):
         self._lines = lines
         self.reached = 0
 
-    def read_logs(self, log_number_from: int) -> Generator[dict[str, Any], None, None]:
+    def read_logs(self, log_number_from: int) -> Generator[Log, None, None]:
         for line in self._lines[log_number_from:]:
             self.reached += 1
             yield json.loads(line)
 
-    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+    def append_logs(self, logs: list[Log]) -> None:
         raise AssertionError("these lines are read only")
 
 
@@ -117,8 +118,8 @@ def read_journal(path: Path, follow: bool = True) -> JournalStorage:
     except LedgerLost:
         raise
     except Exception:  # whatever a line makes Optuna raise
-        lines, broken = _replayed(path, follow)
-        return JournalStorage(_Lines(lines if broken is None else lines[:-1]))
+        lines, is_broken = _replayed(path, follow)
+        return JournalStorage(_Lines(lines[:-1] if is_broken else lines))
 
 
 def open_journal(path: Path, create: bool, follow: bool = True) -> tuple[JournalStorage, list[str]]:
@@ -129,14 +130,14 @@ def open_journal(path: Path, create: bool, follow: bool = True) -> tuple[Journal
     except LedgerLost:
         raise
     except Exception:
-        if _replayed(path, follow)[1] is None:
+        if not _replayed(path, follow)[1]:
             raise
         repaired.append(cut_last_line(path, follow))
         return JournalStorage(PatientJournal(path, create, follow)), repaired
 
 
-def _replayed(path: Path, follow: bool) -> tuple[list[bytes], int | None]:
-    """The whole lines of a journal, and the number of its last one if that is broken.
+def _replayed(path: Path, follow: bool) -> tuple[list[bytes], bool]:
+    """The whole lines of a journal, and whether its last one is broken.
 
     Raises LedgerError if another one is.
     """
@@ -148,5 +149,5 @@ def _replayed(path: Path, follow: bool) -> tuple[list[bytes], int | None]:
         if replay.reached < len(lines):
             found = f"line {replay.reached} of {path} is no record of Optuna's"
             raise LedgerError(f"ledger: {found}", "Restore the file from a backup.") from None
-        return lines, replay.reached
-    return lines, None
+        return lines, True
+    return lines, False

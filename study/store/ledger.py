@@ -20,7 +20,6 @@ import optuna
 from optuna.distributions import BaseDistribution
 from optuna.exceptions import ExperimentalWarning
 from optuna.storages import BaseStorage
-from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from study.schema.errors import LedgerError
@@ -30,16 +29,17 @@ from study.store.database import DRIVER, Database, Waiting, open_database
 from study.store.database_lock import DatabaseLock
 from study.store.journal import journal_path, open_journal
 from study.store.ledger_facts import VERSION, check_mark, check_notes, check_trial, studies_in
-from study.store.ledger_reader import STATES, record_of
-from study.store.same_ledger import ledger_is_missing
+from study.store.ledger_reader import OPTUNA_STATES, record_of
+from study.store.same_ledger import check_same_ledger, ledger_is_missing
+from study.store.study import Study, record_facts
 from study.store.trials import Decision, TrialRecord, Trials
 from trainables.outputs.outcome import Outcome
+from trainables.plain import Value
 
 # How many attempts of a trial may die of each cause (other than the driver's death) before it is
 # FAIL. A lost node is not the trial's fault; after an out-of-memory error it is retried once, on a
 # whole GPU.
 MAX_DEATHS = {"process": 3, "node": 20, "out_of_memory": 2}
-_OPTUNA_STATES: dict[str, TrialState] = {ours: theirs for theirs, ours in STATES.items()}
 
 
 def open_storage(
@@ -62,6 +62,7 @@ def open_to_write(
 ) -> tuple[BaseStorage, list[str]]:
     """`open_storage`, under the driver's lock; and what was repaired in it. lock: what
     `driver_lock` gave."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
     if is_database(ledger):
         return open_database(ledger, lock, waiting, create), []
     return open_journal(journal_path(directory, ledger), create, follow=ledger is not None)
@@ -74,9 +75,9 @@ class Ledger:
         self._storage = storage
         self._name = name
         self._study_id = study_id
-        self._studies: dict[str, Study] = {}
+        self._studies: dict[str, optuna.Study] = {}
         self._ids: dict[str, int] = {}
-        self._drivers: dict[str, Any] = {}  # by label: the last driver there was
+        self._drivers: dict[str, object] = {}  # by label: the last driver there was
         self._me: dict[str, str] = {
             "who": f"pid {os.getpid()} on {socket.gethostname()}",
             "token": uuid.uuid4().hex,
@@ -89,7 +90,6 @@ class Ledger:
 
         One without any trial is recreated: its objectives may be of an earlier spec.
         """
-        optuna.logging.set_verbosity(optuna.logging.ERROR)
         name = f"{self._name}/{label}"
         # Optuna's `load_if_exists` writes to the journal on every load.
         if name in studies_in(self._storage):
@@ -105,7 +105,7 @@ class Ledger:
                 return self.open(label, objectives)
         else:
             self._drivers.pop(label, None)
-            directions = [StudyDirection[objective.direction.upper()] for objective in objectives]
+            directions: list[Any] = [objective.direction for objective in objectives]
             study = optuna.create_study(
                 storage=self._storage, study_name=name, directions=directions
             )
@@ -150,7 +150,7 @@ class Ledger:
     # ---- asking ----------------------------------------------------------------------------------
 
     def add(
-        self, label: str, params: Mapping[str, Any], space: Mapping[str, BaseDistribution]
+        self, label: str, params: Mapping[str, Value], space: Mapping[str, BaseDistribution]
     ) -> TrialRecord:
         """A new trial, RUNNING, with all its parameters, in one write."""
         self.check_driver(label)
@@ -226,7 +226,7 @@ class Ledger:
         if outcome.state == "complete":
             metrics = outcome.metrics or {}
             values = [metrics[objective.metric] for objective in objectives]
-        state = _OPTUNA_STATES[outcome.state]
+        state = OPTUNA_STATES[outcome.state]
         self._storage.set_trial_state_values(self._trial_id(label, number), state, values)
 
     # ---- facts of a label ------------------------------------------------------------------------
@@ -236,7 +236,7 @@ class Ledger:
         self.check_driver(label)
         self._studies[label].set_user_attr(key, value)
 
-    def notes(self, label: str) -> dict[str, Any]:
+    def notes(self, label: str) -> Mapping[str, Any]:
         return self._studies[label].user_attrs
 
     # ---- reading ---------------------------------------------------------------------------------
@@ -260,6 +260,28 @@ class Ledger:
     def _trial_id(self, label: str, number: int) -> int:
         study_id = self._storage.get_study_id_from_name(f"{self._name}/{label}")
         return self._storage.get_trial_id_from_study_id_trial_number(study_id, number)
+
+
+def open_ledger(study: Study, lock: DatabaseLock | None = None) -> tuple[Ledger, list[str]]:
+    """The study's ledger with all its labels, and what was repaired in it. That it was made is
+    recorded. lock: what `driver_lock` gave.
+
+    Raises LedgerError if it is missing or lacks trials although the study has begun.
+    """
+    traces = study.traces
+    storage, repaired = open_to_write(study.directory, study.ledger, not traces.begun, lock)
+    asked = check_same_ledger(storage, traces)
+    ledger = Ledger(storage, study.name, study.id)
+    made = traces.made
+    if made and not asked:
+        # Labels without trials are made anew, and a kill may come in between.
+        record_facts(study.directory, ledger_made=False)
+        made = False
+    for label in study.labels:
+        ledger.open(label, study.objectives)
+    if not made:
+        record_facts(study.directory, ledger_made=True)
+    return ledger, repaired
 
 
 def _driver(fact: Any) -> tuple[int, Any, str]:
@@ -291,7 +313,7 @@ def delete_labels(
     storage, _ = open_to_write(directory, ledger, False, lock)
     there = studies_in(storage)
     for label in labels:
-        found = there.get(f"{name}/{label}")
-        mark = found.user_attrs.get("calstudy") if found is not None else None
-        if found is not None and isinstance(mark, dict) and mark.get("id") == study_id:
-            optuna.delete_study(study_name=found.study_name, storage=storage)
+        full_name = f"{name}/{label}"
+        mark = there.get(full_name, {}).get("calstudy")
+        if isinstance(mark, dict) and mark.get("id") == study_id:
+            optuna.delete_study(study_name=full_name, storage=storage)

@@ -4,7 +4,7 @@ change them."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Any
@@ -14,22 +14,15 @@ from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState
 
 from study.schema.errors import LedgerError
+from study.store.checks import Predicate, each, having, is_int, is_number, of, or_none, with_only
 from study.store.study_file import LATEST
 from study.store.trials import trial_name
 
 VERSION = 1  # of the attributes we set in Optuna
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, float) or _is_int(value)
-
-
-def _is_int(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
-
-
 def _is_finite(value: Any) -> bool:
-    return _is_number(value) and math.isfinite(value)
+    return is_number(value) and math.isfinite(value)
 
 
 def _is_text(value: Any) -> bool:
@@ -55,85 +48,53 @@ def _is_date(value: datetime | None) -> bool:
         return False
 
 
-def _of(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, dict) and all(map(check, value.values()))
-
-
-def _or_none(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: value is None or check(value)
-
-
 def _are_digests(value: Any) -> bool:
     """By a file's path in the attempt's folder."""
-    return _of(_is_text)(value) and all(map(_is_below, value))
+    return of(_is_text)(value) and all(map(_is_below, value))
 
 
-OUTCOME: dict[str, Callable[[Any], bool]] = {
+OUTCOME: dict[str, Predicate] = {
     "state": lambda value: value in ("complete", "pruned", "failed"),
-    "metrics": _of(_is_number),
-    "attempt": _is_int,
-    "epoch": _or_none(_is_int),
-    "seconds": _or_none(_is_number),
-    "samples": _or_none(_is_int),
-    "reason": _or_none(_is_text),
+    "metrics": of(is_number),
+    "attempt": is_int,
+    "epoch": or_none(is_int),
+    "seconds": or_none(is_number),
+    "samples": or_none(is_int),
+    "reason": or_none(_is_text),
     "digests": _are_digests,
     "device": _is_text,
-    "versions": _of(_is_text),
-    "training": _of(_is_text),
+    "versions": of(_is_text),
+    "training": of(_is_text),
 }
+_is_decision = having(
+    place=lambda value: is_int(value) and value >= 0,
+    costs=lambda value: each(_is_finite)(value) and bool(value),
+    goes_on=lambda value: isinstance(value, bool),
+    attempt=is_int,
+    digests=_are_digests,
+)
+_is_shifted = with_only(metrics=of(is_number), data=_is_text, samples=is_int, dropped=is_int)
+_is_tested = with_only(
+    opening=is_int,
+    metrics=of(is_number),
+    temperature=lambda value: _is_finite(value) and value > 0,
+    digests=_are_digests,
+    time=_is_time,
+    shifts=of(_is_shifted),
+)
+# An opening of the test split as it is recorded.
+is_opening = with_only(number=is_int, trial=is_int, attempt=is_int, run=is_int, time=_is_time)
 
 
-RUNG: dict[str, Callable[[Any], bool]] = {
-    "place": lambda value: _is_int(value) and value >= 0,
-    "costs": lambda value: isinstance(value, list) and bool(value) and all(map(_is_finite, value)),
-    "goes_on": lambda value: isinstance(value, bool),
-    "attempt": _is_int,
-    "digests": _are_digests,
-}
-
-
-SHIFTED: dict[str, Callable[[Any], bool]] = {
-    "metrics": _of(_is_number),
-    "data": _is_text,
-    "samples": _is_int,
-    "dropped": _is_int,
-}
-
-
-TESTED: dict[str, Callable[[Any], bool]] = {
-    "opening": _is_int,
-    "metrics": _of(_is_number),
-    "temperature": lambda value: _is_finite(value) and value > 0,
-    "digests": _are_digests,
-    "time": _is_time,
-    "shifts": _of(lambda value: _has(value, SHIFTED)),
-}
-OPENING: dict[str, Callable[[Any], bool]] = {
-    **dict.fromkeys(("number", "trial", "attempt", "run"), _is_int),
-    "time": _is_time,
-}
-
-
-def is_opening(value: Any) -> bool:
-    """Whether it is an opening of the test split as it is recorded."""
-    return _has(value, OPENING)
-
-
-def _has(value: Any, checks: Mapping[str, Callable[[Any], bool]]) -> bool:
-    """Whether it is a mapping with these keys alone, and their values pass."""
-    if not isinstance(value, dict) or set(value) != set(checks):
-        return False
-    return all(checks[key](found) for key, found in value.items())
-
-
-def studies_in(storage: BaseStorage) -> dict[str, Any]:
-    """The Optuna studies of a storage by name. Raises LedgerError if one has no name."""
+def studies_in(storage: BaseStorage) -> dict[str, Mapping[str, Any]]:
+    """The facts of each Optuna study in a storage, by its name. Raises LedgerError if one has no
+    name."""
     found = storage.get_all_studies()
     if not all(isinstance(study.study_name, str) for study in found):
         raise LedgerError(
             "ledger: the name of a study in it is not text", "Restore it from a backup."
         )
-    return {study.study_name: study for study in found}
+    return {study.study_name: study.user_attrs for study in found}
 
 
 def check_mark(mark: Any, study_name: str, study_id: str | None = None) -> None:
@@ -141,9 +102,7 @@ def check_mark(mark: Any, study_name: str, study_id: str | None = None) -> None:
     `study_id`."""
     if mark is None:  # its driver was killed before any trial was asked
         return
-    if not (
-        isinstance(mark, dict) and _is_int(mark.get("version")) and isinstance(mark.get("id"), str)
-    ):
+    if not having(version=is_int, id=_is_text)(mark):
         raise LedgerError(
             f"ledger: the mark of '{study_name}' is not as calstudy writes it",
             "Restore it from a backup.",
@@ -165,7 +124,7 @@ def check_notes(notes: Mapping[Any, Any], study_name: str) -> None:
     for key, value in notes.items():
         wrong = not isinstance(key, str) or (key == "openings" and not isinstance(value, list))
         if not wrong and key.startswith("tests/"):
-            wrong = not (key.removeprefix("tests/").isdecimal() and _has(value, TESTED))
+            wrong = not (key.removeprefix("tests/").isdecimal() and _is_tested(value))
         if wrong:
             problem = f"{str(key)[:40]!r} of '{study_name}' is not as calstudy writes it"
             raise LedgerError(f"ledger: {problem}", "Restore the ledger from a backup.")
@@ -191,10 +150,9 @@ def _wrong_in(trial: FrozenTrial) -> str | None:
         return outside
     if not (_is_date(trial.datetime_start) and _is_date(trial.datetime_complete)):
         return "a date"
-    if not _is_int(ours.get("attempt", 0)) or not _of(_is_int)(ours.get("deaths", {})):
+    if not is_int(ours.get("attempt", 0)) or not of(is_int)(ours.get("deaths", {})):
         return "`attempt` or `deaths`"
-    files = ours.get("extensions", {})
-    if not (_of(_is_text)(files) and all(map(_is_below, files))):
+    if not _are_digests(ours.get("extensions", {})):
         return "`extensions`"
     outcome = ours.get("outcome", {})
     if wrong := _wrong_in_outcome(outcome):
@@ -208,17 +166,15 @@ def _wrong_in(trial: FrozenTrial) -> str | None:
         return None
     if outcome.get("state") != "complete":
         return "the outcome"
-    values = trial.values
-    finite = isinstance(values, list) and all(map(_is_finite, values))
-    return None if finite else "the values"
+    return None if each(_is_finite)(trial.values) else "the values"
 
 
 def _outside_its_range(trial: FrozenTrial) -> str | None:
     for name, value in trial.params.items():
-        of = trial.distributions[name]
-        if not isinstance(of, FloatDistribution | IntDistribution):
+        found = trial.distributions[name]
+        if not isinstance(found, FloatDistribution | IntDistribution):
             continue
-        if not (_is_number(value) and of.low <= value <= of.high):
+        if not (is_number(value) and found.low <= value <= found.high):
             return name
     return None
 
@@ -236,9 +192,7 @@ def _wrong_in_outcome(outcome: Any) -> str | None:
 
 def _is_rung(epoch: Any, entry: Any) -> bool:
     """Whether it is a decision of early stopping; one that stops has an outcome."""
-    if not (isinstance(epoch, str) and epoch.isdecimal() and isinstance(entry, dict)):
-        return False
-    if not all(key in entry and check(entry[key]) for key, check in RUNG.items()):
+    if not (isinstance(epoch, str) and epoch.isdecimal() and _is_decision(entry)):
         return False
     if entry["goes_on"]:
         return "outcome" not in entry

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,6 +27,7 @@ STATES: dict[TrialState, State] = {
     TrialState.PRUNED: "pruned",
     TrialState.FAIL: "failed",
 }
+OPTUNA_STATES: dict[str, TrialState] = {ours: theirs for theirs, ours in STATES.items()}
 _NOTHING = Outcome(state="interrupted")  # of a trial without an outcome
 
 
@@ -69,9 +70,9 @@ class LedgerReader:
                 check_trial(label, trial)
         return found
 
-    def notes(self) -> dict[str, dict[str, Any]]:
+    def notes(self) -> dict[str, Mapping[str, Any]]:
         """The facts of each label that belong to no single trial; `traces` do not matter."""
-        notes: dict[str, dict[str, Any]] = {label: {} for label in self.labels}
+        notes: dict[str, Mapping[str, Any]] = {label: {} for label in self.labels}
         for storage, label, study_id in self._present(self.unchecked.storage()):
             notes[label] = storage.get_study_user_attrs(study_id)
         return notes
@@ -82,11 +83,11 @@ class LedgerReader:
             return
         present = studies_in(storage)
         for label in self.labels:
-            study = present.get(f"{self.name}/{label}")
-            if study is not None:
-                check_mark(study.user_attrs.get("calstudy"), study.study_name)
-                check_notes(study.user_attrs, study.study_name)
-                yield storage, label, storage.get_study_id_from_name(study.study_name)
+            name = f"{self.name}/{label}"
+            if name in present:
+                check_mark(present[name].get("calstudy"), name)
+                check_notes(present[name], name)
+                yield storage, label, storage.get_study_id_from_name(name)
 
     def storage(self) -> BaseStorage | None:
         """The Optuna storage; None if it was never made. Raises LedgerError if it lacks what

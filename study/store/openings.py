@@ -7,7 +7,7 @@ opening without a result, which still counts.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from study.store.ledger_facts import is_opening
@@ -62,9 +62,6 @@ class Tested:
             for key, value in of.metrics.items()
         }
         return {f"test/{key}": value for key, value in self.metrics.items()} | shifts
-
-    def to_plain(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def openings_in(notes: Mapping[str, Any]) -> list[Opening | None]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from trainables.plain import Record
+from trainables.plain import Plain, Record
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Recorded(Record):
     classes: list[str] = field(default_factory=list)
     sizes: dict[str, int] = field(default_factory=dict)  # samples of each split
     versions: dict[str, str] = field(default_factory=dict)
-    meaning: dict[str, Any] = field(default_factory=dict)
+    meaning: dict[str, Plain] = field(default_factory=dict)
     serves: str | None = None
     temperature_fit: str | None = None
     majority: float | None = None  # the share of the most frequent class

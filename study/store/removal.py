@@ -17,7 +17,7 @@ from study.store.driver_lock import driver_lock
 from study.store.files import MODEL
 from study.store.ledger import delete_labels
 from study.store.recorded import Recorded
-from study.store.study import DELETING, Study, check_home, open_directory, write_study_file
+from study.store.study import DELETING, Study, check_home, open_directory, record_facts
 from study.store.trials import TrialRecord
 
 
@@ -98,7 +98,6 @@ def drop(study: Study, files: Iterable[Path]) -> None:
     unexplained gap."""
     check_home(study)
     with driver_lock(study.directory, study.ledger, writes=False):
-        found = open_directory(study.directory, study.name, study)
-        write_study_file(replace(found, recorded=replace(found.recorded, pruned=True)))
+        record_facts(study.directory, study, pruned=True)
         for file in files:
             file.unlink(missing_ok=True)

@@ -94,7 +94,7 @@ def check_same_ledger(storage: BaseStorage, traces: Traces) -> bool:
     for full_name, found in studies_in(storage).items():
         study, _, label = full_name.rpartition("/")
         if study == traces.name:
-            mark = found.user_attrs.get("calstudy")
+            mark = found.get("calstudy")
             ids.add(mark.get("id") if isinstance(mark, dict) else None)
             studies[label] = storage.get_study_id_from_name(full_name)
     if not ids and traces.begun:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from study.schema.resources import Budget, Resources
 from study.store.study import Study
 from study.store.trials import TrialRecord, Trials
+from trainables.plain import Plain
 
 UNITS = {"cpu_hours": "CPU-hours", "gpu_hours": "GPU-hours"}
 
@@ -45,11 +45,8 @@ def spent(study: Study, records: Trials) -> dict[str, Spent]:
     found = {}
     for label in study.labels:
         needs = study.resources_of(label)
-        found[label] = [cost_of(record, needs) for record in records.of(label)]
-    return {
-        label: Spent(sum(one.cpu_hours for one in costs), sum(one.gpu_hours for one in costs))
-        for label, costs in found.items()
-    }
+        found[label] = summed(cost_of(record, needs) for record in records.of(label))
+    return found
 
 
 def summed(costs: Iterable[Spent]) -> Spent:
@@ -96,11 +93,8 @@ def not_begun(study: Study, records: Trials) -> int:
     # Of the method with the fewest trials.
     following = max(missing, key=lambda label: missing[label])
     used_up = summed(spent(study, records).values()).of(budget.unit)
-    return (
-        left
-        if used_up + means(study, records, budget.unit).get(following, 0.0) > budget.hours
-        else 0
-    )
+    needed = means(study, records, budget.unit).get(following, 0.0)
+    return left if used_up + needed > budget.hours else 0
 
 
 def budget_line(study: Study, records: Trials, alive: bool = False) -> str:
@@ -114,7 +108,7 @@ def budget_line(study: Study, records: Trials, alive: bool = False) -> str:
     return f"{line}."
 
 
-def spending_plain(study: Study, records: Trials) -> dict[str, Any]:
+def spending_plain(study: Study, records: Trials) -> dict[str, Plain]:
     """For JSON: hours spent by method and in all, the budget (null: none), and the trials that it
     does not pay for."""
     costs = spent(study, records)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from search_spaces import strict_yaml
 from study.schema.compatibility import RecordedSpace, recorded_spaces
 from study.schema.condition import Condition, read_constraints
-from study.schema.errors import LedgerError, SpecError
+from study.schema.errors import LedgerError, SpecError, located
 from study.schema.matters import read_matters, units, what_matters
 from study.schema.objective import (
     Objective,
@@ -132,15 +131,9 @@ class Study:
 
     def resources_of(self, label: str) -> Resources:
         """What is reserved for a trial of that label."""
-        own = next(
-            (
-                method.get("resources")
-                for method in self.plain["methods"]
-                if method["label"] == label
-            ),
-            None,
-        )
-        return Resources(**{**(self.plain.get("resources") or {}), **(own or {})})
+        own = {method["label"]: method.get("resources") for method in self.plain["methods"]}
+        usual = self.plain.get("resources") or {}
+        return Resources(**{**usual, **(own.get(label) or {})})
 
     @property
     def ledger(self) -> str | None:
@@ -306,7 +299,13 @@ def open_directory(directory: Path, reference: str, opened: Study | None = None)
     except (KeyError, TypeError, ValueError, FieldError) as error:
         _ = study.spec  # the full check reports what is wrong
         raise SpecError(str(directory / "study.yaml"), "", f"cannot be read: {error}") from None
-    _check_folder(directory, study.name)
+    if directory.name != study.name:
+        raise SpecError(
+            str(directory),
+            "",
+            f"contains the study '{study.name}' and must have that name",
+            "Rename the folder back.",
+        )
     return study
 
 
@@ -355,13 +354,22 @@ def write_study_file(study: Study) -> None:
     write_whole(directory / "study.yaml", strict_yaml.dump(plain).encode())
 
 
+def record_facts(directory: Path, opened: Study | None = None, **facts: Any) -> None:
+    """Write facts into STUDY/study.yaml as it now is. Under the driver's lock.
+
+    opened: as it was opened before.
+    """
+    study = open_directory(directory, directory.name, opened)
+    write_study_file(replace(study, recorded=replace(study.recorded, **facts)))
+
+
 def directory_of(reference: str, storage: str | None) -> Path:
     """Where the study lies that a user names."""
     if storage is not None:
         storage_root(storage)  # refuses a URL, also where the reference is a path
     path = Path(os.path.expanduser(reference))
     if path.is_file():
-        with _yaml_of(path.name):
+        with located(path.name):
             named = strict_yaml.read(path)
         if isinstance(named, dict) and "recorded" in named:
             return path.absolute().parent
@@ -383,13 +391,13 @@ def _study_text(directory: Path, reference: str) -> str:
         if known:
             mend += f" Existing studies: {', '.join(known)}."
         raise SpecError(reference, "", f"no study at {directory}", mend)
-    with _yaml_of(str(file)):
+    with located(str(file)):
         return strict_yaml.read_text(file)
 
 
 def _parse_study(file: Path, text: str) -> tuple[dict[str, Any], Recorded]:
     """The spec in plain values, and the recorded facts."""
-    with _yaml_of(str(file)):
+    with located(str(file)):
         plain = strict_yaml.parse(text)
     if not isinstance(plain, dict) or "recorded" not in plain:
         raise SpecError(
@@ -401,22 +409,3 @@ def _parse_study(file: Path, text: str) -> tuple[dict[str, Any], Recorded]:
     recorded = plain.pop("recorded")
     check_study_file(file, plain, recorded)
     return plain, Recorded.from_plain(recorded)
-
-
-def _check_folder(directory: Path, name: str) -> None:
-    if directory.name != name:
-        raise SpecError(
-            str(directory),
-            "",
-            f"contains the study '{name}' and must have that name",
-            "Rename the folder back.",
-        )
-
-
-@contextmanager
-def _yaml_of(file_name: str) -> Iterator[None]:
-    """FieldErrors raised inside become SpecErrors of the file."""
-    try:
-        yield
-    except FieldError as error:
-        raise SpecError.of(file_name, error) from None

@@ -7,7 +7,7 @@ The rest of the spec is checked where it is used, in full.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,8 @@ from search_spaces import strict_yaml
 from study.schema.errors import SpecError
 from study.schema.objective import RAW, TEMPERATURE
 from study.schema.temperature import TEMPERATURE_FIT, WITH_PRIOR
+from study.store.checks import Predicate, each, having, is_mapping, of, or_none
 
-Predicate = Callable[[Any], bool]
 # Seconds since 1970: the year 3000, before which every library can show a time.
 LATEST = 32_503_680_000
 MOST_SHOWN = 40  # characters of a value in a message
@@ -31,10 +31,6 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def _is_mapping(value: Any) -> bool:
-    return isinstance(value, dict)
-
-
 def _is_flag(value: Any) -> bool:
     return isinstance(value, bool)
 
@@ -46,65 +42,34 @@ def _is_time(value: Any) -> bool:
         return False
 
 
+def _is_label(value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch(r"[a-z0-9_]+", value) is not None
+
+
 def _is_method(value: Any) -> bool:
-    return (
-        isinstance(value, dict)
-        and isinstance(label := value.get("label"), str)
-        and re.fullmatch(r"[a-z0-9_]+", label) is not None
-        and _is_text(value.get("name"))
-        and isinstance(value.get("values", {}), dict)
-    )
+    return _is_named(value) and is_mapping(value.get("values", {}))
 
 
-def _is_meaning(value: Any) -> bool:
-    methods = value.get("methods") if isinstance(value, dict) else None
-    return isinstance(methods, dict) and all(
-        isinstance(parts, dict)
-        and isinstance(parts.get("fixed"), dict)
-        and isinstance(parts.get("space"), dict)
-        and isinstance(parts.get("defaults"), list)
-        and all(map(_is_mapping, parts["defaults"]))
-        for parts in methods.values()
-    )
-
-
-def _is_confirmation(value: Any) -> bool:
-    return (
-        isinstance(value, dict) and _is_text(value.get("name")) and _is_count(value.get("openings"))
-    )
-
-
-def _list_of(check: Predicate) -> Predicate:
-    return lambda value: isinstance(value, list) and value != [] and all(map(check, value))
-
-
-def _of_text(value: Any) -> bool:
-    return isinstance(value, dict) and all(map(_is_text, value.values()))
-
-
-def _of_numbers(value: Any) -> bool:
-    return isinstance(value, dict) and all(isinstance(one, int | float) for one in value.values())
-
-
-def _or_none(check: Predicate) -> Predicate:
-    return lambda value: value is None or check(value)
+_is_named = having(label=_is_label, name=_is_text)
+_is_meaning = having(
+    methods=of(having(fixed=is_mapping, space=is_mapping, defaults=each(is_mapping)))
+)
+_of_numbers = of(lambda value: isinstance(value, int | float))
+_are_sizes = having(train=_is_count, validation=_is_count, test=_is_count)
 
 
 SPEC: dict[str, tuple[Predicate, str]] = {
     "name": (_is_text, "text"),
-    "methods": (_list_of(_is_method), "a list of methods"),
-    "objectives": (
-        lambda value: isinstance(value, list) and all(map(_is_mapping, value)),
-        "a list of objectives",
-    ),
+    "methods": (lambda value: each(_is_method)(value) and value != [], "a list of methods"),
+    "objectives": (each(is_mapping), "a list of objectives"),
     "trials": (_is_count, "a number of trials"),
-    "ledger": (_or_none(_is_text), "a path, a URL or null"),
-    "tracking": (_or_none(_is_text), "a URL or null"),
+    "ledger": (or_none(_is_text), "a path, a URL or null"),
+    "tracking": (or_none(_is_text), "a URL or null"),
 }
 SPEC_OR_NOT: dict[str, tuple[Predicate, str]] = {
-    "search_space": (_or_none(_is_mapping), "a mapping or null"),
-    "matters": (_or_none(_of_numbers), "a mapping of objectives to numbers"),
-    "confirms": (_or_none(_is_text), "the name of a study or null"),
+    "search_space": (or_none(is_mapping), "a mapping or null"),
+    "matters": (or_none(_of_numbers), "a mapping of objectives to numbers"),
+    "confirms": (or_none(_is_text), "the name of a study or null"),
     "serve": (lambda value: value in (None, RAW, TEMPERATURE), "temperature, raw or null"),
 }
 RECORDED: dict[str, tuple[Predicate, str]] = {
@@ -112,44 +77,36 @@ RECORDED: dict[str, tuple[Predicate, str]] = {
     "created": (_is_time, "a date and time"),
     "data_digest": (_is_text, "text"),
     "classes": (
-        lambda value: isinstance(value, list) and len(value) > 1 and all(map(_is_text, value)),
+        lambda value: each(_is_text)(value) and len(value) > 1,
         "a list of names",
     ),
     "sizes": (
-        lambda value: (
-            isinstance(value, dict)
-            and {"train", "validation", "test"} <= set(value)
-            and all(map(_is_count, value.values()))
-        ),
+        lambda value: _are_sizes(value) and of(_is_count)(value),
         "the number of samples of train, validation and test",
     ),
-    "versions": (_of_text, "a mapping of names to versions"),
+    "versions": (of(_is_text), "a mapping of names to versions"),
     "meaning": (_is_meaning, "what a trial means, with `methods`"),
     "serves": (lambda value: value in (RAW, TEMPERATURE), "temperature or raw"),
     TEMPERATURE_FIT: (lambda value: value == WITH_PRIOR, WITH_PRIOR),
     "majority": (lambda value: isinstance(value, int | float) and 0 <= value <= 1, "a fraction"),
 }
 RECORDED_OR_NOT: dict[str, tuple[Predicate, str]] = {
-    "home": (
-        lambda value: (
-            isinstance(value, dict)
-            and _is_text(value.get("path"))
-            and _is_count(value.get("inode"))
-        ),
-        "a path and an inode",
-    ),
-    "tracking": (_or_none(_is_text), "a URL or null"),
+    "home": (having(path=_is_text, inode=_is_count), "a path and an inode"),
+    "tracking": (or_none(_is_text), "a URL or null"),
     "pruned": (_is_flag, "true or false"),
     "kept_by_other_rules": (_is_flag, "true or false"),
     "ledger_made": (_is_flag, "true or false"),
     "matters_at_opening": (_of_numbers, "a mapping of objectives to numbers"),
-    "confirmation": (_is_confirmation, "a name and a number of openings"),
+    "confirmation": (
+        having(name=_is_text, openings=_is_count),
+        "a name and a number of openings",
+    ),
 }
 
 
 def check_study_file(file: Path, plain: Mapping[str, Any], recorded: Any) -> None:
     """Raise SpecError naming the field of STUDY/study.yaml that is not as calstudy writes it."""
-    _check(file, "recorded", recorded, _is_mapping, "a mapping")
+    _check(file, "recorded", recorded, is_mapping, "a mapping")
     _refuse_older(file, recorded)
     for prefix, mapping, needed, optional in (
         ("", plain, SPEC, SPEC_OR_NOT),

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from study.schema.errors import SpecError
+from study.schema.errors import SpecError, located
 from study.schema.spec import StudySpec
 from study.store.study import Study, open_directory
 from study.store.trials import Trials
 from trainables.outputs import train_entropy
 from trainables.outputs.train_entropy import TrainEntropy
+from trainables.plain import Plain
 from trainables.problems import FieldError
 
 
@@ -55,25 +56,25 @@ class Targets:
             self._studies[name] = study, study.records()
         return self._studies[name]
 
-    def named_in(self, config: Mapping[str, Any]) -> dict[str, Any]:
+    def named_in(self, config: Mapping[str, Plain]) -> dict[str, Plain]:
         """A trial's config with each target replaced by its file."""
         return {**config, "method": self._in_method(config["method"])}
 
-    def _in_method(self, method: dict[str, Any]) -> dict[str, Any]:
+    def _in_method(self, method: Plain) -> Plain:
+        if not isinstance(method, dict):
+            return method
         if method.get("target") is not None:
             method = {**method, "target": str(self.file(method["target"]))}
-        if isinstance(method.get("base"), dict):
+        if "base" in method:
             method = {**method, "base": self._in_method(method["base"])}
         return method
 
     def check(self, spec: StudySpec, data_digest: str, file_name: str) -> None:
         """Raise SpecError if a target of the study is missing or was recorded on other data."""
         for variant in spec.variants:
-            try:
+            with located(file_name, f"methods.{variant.label}"):
                 method: Any = self.named_in(spec.trial_mapping(variant.label))["method"]
                 while isinstance(method, dict):
                     if method.get("target") is not None:
                         TrainEntropy.load(Path(method["target"])).check(data_digest)
                     method = method.get("base")
-            except FieldError as error:
-                raise SpecError.of(file_name, error.under(f"methods.{variant.label}")) from None

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from trainables.outputs.outcome import Outcome
-from trainables.plain import Record
+from trainables.plain import Plain, Record, Value
 from trainables.problems import FieldError, nearest
 
 State = Literal["running", "complete", "pruned", "failed"]
@@ -35,8 +35,8 @@ class Decision(Record):
     def goes_on(self) -> bool:
         return self.outcome is None
 
-    def to_plain(self) -> dict[str, Any]:
-        head = {"place": self.place, "costs": self.costs, "goes_on": self.goes_on}
+    def to_plain(self) -> dict[str, Plain]:
+        head: dict[str, Plain] = {"place": self.place, "costs": self.costs, "goes_on": self.goes_on}
         plain = {**head, **super().to_plain()}
         if self.outcome is not None:
             plain["outcome"] = self.outcome.to_plain("attempt", "versions", "reason")
@@ -50,7 +50,7 @@ class TrialRecord:
     label: str
     number: int
     state: State
-    params: dict[str, Any]  # searched values by dotted path
+    params: dict[str, Value]  # searched values by dotted path
     # On the validation split; of a pruned trial, at its rung.
     metrics: dict[str, float] = field(default_factory=dict)
     attempt: int = 0  # of a finished trial: the one counted; else the latest started, 0 if none

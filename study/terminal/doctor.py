@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from study.machines.doctor import Finding, DoctorReport
+from study.machines.doctor import DoctorReport, Finding
 from study.terminal.layout import Table
 
 

@@ -7,10 +7,10 @@ import tempfile
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
 
 from study.schema.uris import TrackingError, public_uri
-from study.tracking.client import environment, open_client, trouble, what_happened
+from study.tracking.client import asking, open_client, what_happened
+from study.tracking.locations import local_folder
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -23,21 +23,16 @@ def try_artifact(uri: str, name: str | None) -> tuple[bool, str]:
     written or listed.
     """
     # Once, or boto3 waits five times as long for a host that does not answer.
-    with environment(AWS_MAX_ATTEMPTS="1"):
-        try:
-            client = open_client(uri)
-            own = None
-            if name is not None:
-                own = client.get_experiment_by_name(name)
-            location = own.artifact_location if own is not None else _root(client)
-            folder = _local(location)
-            if folder is None:
-                return _write_and_delete(location, uri)
-            return _check(folder, uri, own is not None)
-        except TrackingError:
-            raise
-        except Exception as error:  # anything a server, a store or a network raises
-            raise trouble(error, uri) from None
+    with asking(uri, AWS_MAX_ATTEMPTS="1"):
+        client = open_client(uri)
+        own = None
+        if name is not None:
+            own = client.get_experiment_by_name(name)
+        location = own.artifact_location if own is not None else _root(client)
+        folder = local_folder(location)
+        if folder is None:
+            return _write_and_delete(location, uri)
+        return _check(folder, uri, own is not None)
 
 
 def _root(client: MlflowClient) -> str:
@@ -50,13 +45,7 @@ def _root(client: MlflowClient) -> str:
         found.artifact_location
         for found in client.search_experiments(order_by=["creation_time ASC"])
     ]
-    return next((location for location in first if _local(location) is None), first[0])
-
-
-def _local(location: str) -> Path | None:
-    """The folder that a client writes to itself; None if artifacts go over the network."""
-    parts = urlsplit(location)
-    return Path(unquote(parts.path)) if parts.scheme in ("", "file") else None
+    return next((location for location in first if local_folder(location) is None), first[0])
 
 
 def _check(folder: Path, uri: str, is_own: bool) -> tuple[bool, str]:

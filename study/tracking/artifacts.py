@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from study.schema.uris import TrackingError, public_uri
 from study.store.study import check_home
-from study.tracking.client import environment, open_existing, trouble
+from study.tracking.client import asking, open_existing
 from study.tracking.descriptions import NOTE, with_answer
 from study.tracking.locations import upload
 from trainables.problems import UserError
@@ -39,15 +39,10 @@ def log_artifacts(study: Study, uri: str, files: Sequence[Path], folder: str | N
 
     Raises TrackingError.
     """
-    with environment():
-        try:
-            run = _own_run(open_existing(uri), study)
-            if run is not None:
-                upload(study, uri, run.info.artifact_uri, files, folder)
-        except TrackingError:
-            raise
-        except Exception as error:  # anything a server, a driver or a network raises
-            raise trouble(error, uri) from None
+    with asking(uri):
+        run = _own_run(open_existing(uri), study)
+        if run is not None:
+            upload(study, uri, run.info.artifact_uri, files, folder)
     if run is None:
         raise TrackingError(
             f"MLflow at {public_uri(uri)}: no run of this study", "Create it with `calstudy sync`."
@@ -58,20 +53,15 @@ def describe(
     study: Study, uri: str, sentences: Sequence[str], following: Sequence[tuple[str, str]]
 ) -> None:
     """Put the answer first in the descriptions of run and experiment. Raises TrackingError."""
-    with environment():
-        try:
-            client = open_existing(uri)
-            experiment = client.get_experiment_by_name(study.name)
-            run = _own_run(client, study)
-            if experiment is not None and run is not None:
-                text = with_answer(run.data.tags.get(NOTE, ""), sentences, following)
-                client.set_tag(run.info.run_id, NOTE, text)
-                text = with_answer(experiment.tags.get(NOTE, ""), sentences, following)
-                client.set_experiment_tag(experiment.experiment_id, NOTE, text)
-        except TrackingError:
-            raise
-        except Exception as error:  # anything a server, a driver or a network raises
-            raise trouble(error, uri) from None
+    with asking(uri):
+        client = open_existing(uri)
+        experiment = client.get_experiment_by_name(study.name)
+        run = _own_run(client, study)
+        if experiment is not None and run is not None:
+            text = with_answer(run.data.tags.get(NOTE, ""), sentences, following)
+            client.set_tag(run.info.run_id, NOTE, text)
+            text = with_answer(experiment.tags.get(NOTE, ""), sentences, following)
+            client.set_experiment_tag(experiment.experiment_id, NOTE, text)
 
 
 def _own_run(client: MlflowClient, study: Study) -> Run | None:

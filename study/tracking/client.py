@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock
 
+from study.schema.own_code import variables
 from study.schema.uris import TrackingError, TrackingUnavailable, public_uri, scrub, sqlite_file
 
 if TYPE_CHECKING:
@@ -127,16 +128,20 @@ def environment(**also: str) -> Iterator[None]:
     """Set what MLflow reads from the environment at each request, where the user has not."""
     settings = {**ENVIRONMENT, **also}
     ours = {name: value for name, value in settings.items() if name not in os.environ} | SILENCE
-    before = {name: os.environ.get(name) for name in ours}
-    os.environ.update(ours)
-    try:
+    with variables(ours):
         yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+
+
+@contextmanager
+def asking(uri: str, **also: str) -> Iterator[None]:
+    """MLflow's `environment`; what a server, a driver or a network raises is a TrackingError."""
+    with environment(**also):
+        try:
+            yield
+        except TrackingError:
+            raise
+        except Exception as error:
+            raise trouble(error, uri) from None
 
 
 # The server is away, stopped, restarted or out of resources; no wrong address and no wrong key.

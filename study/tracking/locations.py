@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlparse
+from urllib.parse import unquote, urlsplit
 
 from study.schema.uris import sqlite_file
 
@@ -15,11 +15,10 @@ if TYPE_CHECKING:
 
 def local_folder(location: str) -> Path | None:
     """The folder of a location that MLflow recorded; None if it is on a server or in a bucket."""
-    if location.startswith("file:"):
-        return Path(unquote(urlparse(location).path))
-    if location.startswith("/"):
-        return Path(location)
-    return None
+    parts = urlsplit(location)
+    if parts.scheme == "file":
+        return Path(unquote(parts.path))
+    return None if parts.scheme else Path(location)
 
 
 def present_location(location: str, name: str, uri: str, storage: Path) -> str:

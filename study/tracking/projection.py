@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from study.store.history import HistoryError
 from study.store.trials import Listener, TrialRecord
-from study.tracking.client import environment, trouble, what_happened
+from study.tracking.client import asking, environment, what_happened
 from study.tracking.writer import StudyRuns
 
 if TYPE_CHECKING:
@@ -40,13 +40,13 @@ def sync(study: Study, uri: str) -> SyncReport:
     """Write the trials missing in MLflow. Raises TrackingError, or LedgerError if a driver runs."""
     from study.store.driver_lock import driver_lock
 
-    with driver_lock(study.directory, study.ledger, writes=False), environment():
+    with driver_lock(study.directory, study.ledger, writes=False):
         records = study.records()
         finished = records.finished
         runs = StudyRuns(study, uri)
         written = 0
         damaged: list[str] = []
-        try:
+        with asking(uri):
             runs.open()
             for record in finished:
                 try:
@@ -54,8 +54,6 @@ def sync(study: Study, uri: str) -> SyncReport:
                 except HistoryError as error:
                     damaged.append(f"{error}")
             runs.end(not study.lacking(records), records)
-        except Exception as error:
-            raise trouble(error, uri) from None
     present = len(finished) - written - len(damaged)
     return SyncReport(written, present, runs.removed, runs.note, tuple(damaged))
 
@@ -69,41 +67,29 @@ class Projection(Listener):
         self._study = study
         self._uri = uri
         self._stop_requested = stop_requested
-        self._thread: threading.Thread | None = None
+        self._thread = threading.Thread(target=self._follow, name="mlflow", daemon=True)
         self._changed = threading.Condition()
         self._pending: dict[str, TrialRecord] = {}  # by name, in order
         self._closing = threading.Event()
         self._abandoned = False
         self._complete = False
-        self._whole = False
+        # Whether MLflow has every finished trial, and the end of the study's run.
+        self.whole = False
         self._advanced = 0.0  # when something last succeeded, monotonic seconds
         self._tracked: set[str] = set()
-        self._trouble: str | None = None
+        # Why MLflow is incomplete, or what it lacks besides trials, on one line; None: nothing.
+        self.trouble: str | None = None
         self._stumbled = False
         self._pause = FIRST_PAUSE
 
     def __enter__(self) -> Projection:
-        self.start()
+        """Start, with the finished trials missing in MLflow first. Returns immediately."""
+        self._thread.start()
         return self
 
     def __exit__(self, *fault: object) -> None:
         if not self._closing.is_set():
             self.close(False, FAULT_PATIENCE)
-
-    @property
-    def trouble(self) -> str | None:
-        """Why MLflow is incomplete, or what it lacks besides trials, on one line; None: nothing."""
-        return self._trouble
-
-    @property
-    def whole(self) -> bool:
-        """Whether MLflow has every finished trial, and the end of the study's run."""
-        return self._whole
-
-    def start(self) -> None:
-        """Start, with the finished trials missing in MLflow first. Returns immediately."""
-        self._thread = threading.Thread(target=self._follow, name="mlflow", daemon=True)
-        self._thread.start()
 
     def finished(self, record: TrialRecord) -> None:
         """Queue a finished trial. Returns immediately."""
@@ -123,7 +109,7 @@ class Projection(Listener):
             self._closing.set()
             self._changed.notify()
         started = time.monotonic()
-        while self._thread is not None and self._thread.is_alive():
+        while self._thread.is_alive():
             limit = patience
             if self._stop_requested():
                 limit = min(patience, FAULT_PATIENCE)
@@ -143,7 +129,7 @@ class Projection(Listener):
                     self._project()
                     return
                 except Exception as error:
-                    self._trouble = what_happened(error, self._uri)
+                    self.trouble = what_happened(error, self._uri)
                     self._stumbled = True
                 if self._closing.is_set():
                     time.sleep(FIRST_PAUSE)
@@ -180,10 +166,10 @@ class Projection(Listener):
             runs.open()  # a run whose creation seemed to fail may exist after all
         runs.end(self._complete)
         self._succeeded(runs)
-        self._whole = True
+        self.whole = True
 
     def _succeeded(self, runs: StudyRuns) -> None:
-        self._trouble = runs.note
+        self.trouble = runs.note
         self._pause = FIRST_PAUSE
         self._advanced = time.monotonic()
 

@@ -11,16 +11,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from study.schema.uris import TrackingError
 from study.tracking.client import (
     PREFIX,
     STATUS,
+    asking,
     environment,
     open_client,
     open_existing,
     search_runs,
     tables,
-    trouble,
 )
 
 if TYPE_CHECKING:
@@ -66,13 +65,8 @@ class TrackedRun:
 
 def read_runs(uri: str, name: str, study_id: str) -> list[TrackedRun]:
     """The study's runs, without deleted ones. Raises TrackingError if they cannot be read."""
-    with environment():
-        try:
-            return _read(open_existing(uri), name, study_id)
-        except TrackingError:
-            raise
-        except Exception as error:  # anything a server, a driver or a network raises
-            raise trouble(error, uri) from None
+    with asking(uri):
+        return _read(open_existing(uri), name, study_id)
 
 
 def reach(uri: str) -> None:

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from study.schema.uris import TrackingError
-from study.tracking.client import PREFIX, environment, open_existing, pages, trouble
+from study.tracking.client import PREFIX, asking, open_existing, pages
 from trainables.files.digest import file_digest
 
 if TYPE_CHECKING:
@@ -113,23 +112,18 @@ class Registered:
 
 def read_registered(uri: str, name: str, study_id: str) -> Registered:
     """The study's part of the registry, read-only. Raises TrackingError if it cannot be read."""
-    with environment():
-        try:
-            client = open_existing(uri)
-            found = pages(client.search_model_versions, f"tags.`{PREFIX}id` = '{study_id}'")
-            versions = [
-                RegisteredVersion(each.name, int(each.version), each.source, each.tags)
-                for each in found
-            ]
-            experiment = client.get_experiment_by_name(name)
-            if experiment is None:
-                return Registered(versions, [])
-            left = [
-                (each.tags[f"{PREFIX}trial"], each.model_id, str(each.status) == "READY")
-                for each in unfinished(client, experiment.experiment_id, study_id)
-            ]
-            return Registered(versions, left)
-        except TrackingError:
-            raise
-        except Exception as error:  # anything a server, a driver or a network raises
-            raise trouble(error, uri) from None
+    with asking(uri):
+        client = open_existing(uri)
+        found = pages(client.search_model_versions, f"tags.`{PREFIX}id` = '{study_id}'")
+        versions = [
+            RegisteredVersion(each.name, int(each.version), each.source, each.tags)
+            for each in found
+        ]
+        experiment = client.get_experiment_by_name(name)
+        if experiment is None:
+            return Registered(versions, [])
+        left = [
+            (each.tags[f"{PREFIX}trial"], each.model_id, str(each.status) == "READY")
+            for each in unfinished(client, experiment.experiment_id, study_id)
+        ]
+        return Registered(versions, left)

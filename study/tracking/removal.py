@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from study.schema.uris import TrackingError
 from study.store.study import Study
-from study.tracking.client import environment, open_existing, search_runs, trouble
+from study.tracking.client import asking, open_existing, search_runs
 
 
 def delete_runs(study: Study, uri: str) -> int:
@@ -12,19 +11,14 @@ def delete_runs(study: Study, uri: str) -> int:
 
     MLflow keeps deleted runs until `mlflow gc`. Raises TrackingError.
     """
-    with environment():
-        try:
-            client = open_existing(uri)
-            experiment = client.get_experiment_by_name(study.name)
-            if experiment is None:
-                return 0
-            runs = list(search_runs(client, experiment.experiment_id, study.id))
-            for run in sorted(runs, key=lambda run: "calstudy.trial" not in run.data.tags):
-                client.delete_run(run.info.run_id)
-            if not client.search_runs([experiment.experiment_id], max_results=1):
-                client.delete_experiment(experiment.experiment_id)
-        except TrackingError:
-            raise
-        except Exception as error:  # whatever a server, a driver or a network has to say
-            raise trouble(error, uri) from None
+    with asking(uri):
+        client = open_existing(uri)
+        experiment = client.get_experiment_by_name(study.name)
+        if experiment is None:
+            return 0
+        runs = list(search_runs(client, experiment.experiment_id, study.id))
+        for run in sorted(runs, key=lambda run: "calstudy.trial" not in run.data.tags):
+            client.delete_run(run.info.run_id)
+        if not client.search_runs([experiment.experiment_id], max_results=1):
+            client.delete_experiment(experiment.experiment_id)
     return len(runs)

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from search_spaces import strict_yaml
+from study.schema.compatibility import methods_in
 from study.schema.errors import LedgerError
 from study.schema.uris import without_credentials
 from study.store.files import HISTORY
@@ -366,20 +367,16 @@ def _config(study: Study, label: str) -> dict[str, str]:
     from trainables.config import TrialConfig
 
     meaning = study.recorded.meaning
-    parts = meaning["methods"][label]
+    parts = methods_in(meaning)[label]
     usual = {
         field.name: field.default for field in fields(TrialConfig) if field.default is not MISSING
     }
     keys = {field.name for field in fields(TrialConfig)} - {"method", "number"}
     shared = {key: value for key, value in {**usual, **study.plain}.items() if key in keys}
     set_here = {
-        path: value
-        for path, value in parts["space"].items()
-        if not isinstance(value, Mapping | list)
+        path: value for path, value in parts.space.items() if not isinstance(value, Mapping | list)
     }
-    own = {
-        path.removesuffix(".name"): value for path, value in {**parts["fixed"], **set_here}.items()
-    }
+    own = {path.removesuffix(".name"): value for path, value in {**parts.fixed, **set_here}.items()}
     whole = _flat({**shared, "precision": meaning["precision"]})
     return whole | {path: _text(value) for path, value in own.items()}
 

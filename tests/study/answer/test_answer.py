@@ -2,7 +2,7 @@
 split moves the choice."""
 
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -90,7 +90,7 @@ def confirm(
             tested = openings.Tested(
                 record.number + 1, found.evaluate_at(2.0), 2.0, {"test.npz": digest}, 1.0
             )
-            ledger.note(label, f"{openings.TESTED}{record.number}", tested.to_plain())
+            ledger.note(label, f"{openings.TESTED}{record.number}", asdict(tested))
 
 
 def said(study: Study) -> str:

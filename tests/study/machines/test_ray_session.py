@@ -26,7 +26,7 @@ def free_port() -> int:
 @pytest.mark.slow
 def test_an_address_where_nothing_listens_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     address = f"127.0.0.1:{free_port()}"
-    monkeypatch.setattr(ray_session, "ask_head", None)  # with a patience of its own
+    monkeypatch.setattr(ray_session, "head_question", None)  # with a patience of its own
     with pytest.raises(TryAgain, match=f"no Ray head at {address}"):
         check_address(address)
 

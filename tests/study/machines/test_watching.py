@@ -179,7 +179,7 @@ def test_a_head_that_is_lost_while_nodes_are_checked_is_said_and_ends_the_run(
         assert until(stopping.requested)
 
     monkeypatch.setattr(run, "check_nodes", check_nodes)
-    spec, prepared = SimpleNamespace(variants=()), SimpleNamespace(digest="0")
+    spec, prepared = SimpleNamespace(needs={}), SimpleNamespace(digest="0")
     with run._ray(spec, Path(), prepared, "10.0.0.1:6379", steps.append, None, stopping):  # type: ignore[arg-type]
         pass
     assert stopping.caught == "the loss of Ray's head at 10.0.0.1:6379"

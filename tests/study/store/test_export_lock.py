@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from study.store.export_lock import NAME, export_is_alive, export_lock
+from study.store.driver_lock import EXPORT, export_is_alive, export_lock
 
 
 def test_another_users_lock_is_held_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / NAME).touch(0o444)
+    (tmp_path / EXPORT).touch(0o444)
     opened = os.open
 
     def refusing(path: Path, flags: int, *mode: int) -> int:

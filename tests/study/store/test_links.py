@@ -9,8 +9,12 @@ import pytest
 
 from search_spaces import strict_yaml
 from study.schema.errors import LedgerError
-from study.store.driver_lock import driver_is_alive, driver_lock
-from study.store.export_lock import export_is_alive, export_lock
+from study.store.driver_lock import (
+    driver_is_alive,
+    driver_lock,
+    export_is_alive,
+    export_lock,
+)
 from tests.study.command_line import here, here_json, write_spec
 from tests.study.made import made_study
 from trainables.plugins import keep_extensions, use_extensions

@@ -13,7 +13,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
 from study.schema.errors import LedgerError
-from study.store import driver_ledger
+from study.store import ledger as ledger_module
 from study.store.driver_lock import driver_lock
 from study.store.journal import LedgerLost
 from study.store.ledger import open_storage
@@ -154,7 +154,7 @@ def test_a_study_without_trials_goes_on(
         if recorded:
             patch.setattr("study.engine.run._train", lambda *_: pytest.fail("killed"))
         else:
-            patch.setattr(driver_ledger, "_record", lambda *_: pytest.fail("killed"))
+            patch.setattr(ledger_module, "record_facts", lambda *_, **__: pytest.fail("killed"))
         with pytest.raises(BaseException, match="killed"):
             run_in(tmp_path, tmp_path / "mount" / "ledger.log")
     assert open_study("small", str(tmp_path)).recorded.ledger_made == (recorded or None)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from search_spaces.space import parse_entry
-from study.schema.probe_settings import settings_of
+from study.engine.probe import settings_of
 from study.schema.variant import Space
 
 
