@@ -67,12 +67,12 @@ def learner(options: argparse.Namespace, **settings: Any) -> Any:
     import torch
 
     from trainables.config import TrialConfig
-    from trainables.training.learner import Learner
+    from trainables.loading.trial_data import trial_data
 
     try:
-        from trainables.loading.trial_data import trial_data
+        from trainables.training.learner import Learner
     except ImportError:
-        from trainables.trial_data import trial_data  # type: ignore[import-not-found, no-redef]  # as it was called
+        from trainables.learner import Learner  # type: ignore[import-not-found, no-redef]  # as it was
 
     data = {
         "name": "parquet",

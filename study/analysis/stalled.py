@@ -66,9 +66,9 @@ def stalled_lines(found: Sequence[Stalled]) -> list[str]:
     """A sentence for each, and how to spend less; empty for none."""
     lines = []
     for each in found:
-        added = "nothing" if each.added <= 0 else _about(100 * each.added, 0.01, "%")
+        added = "nothing" if each.added <= 0 else _about(100 * each.added, "%")
         left = f"the {each.left:,} left" if each.left > 1 else "the one left"
-        cost = _about(each.hours, 0.01, f" {each.device}-hours")
+        cost = _about(each.hours, f" {each.device}-hours")
         lines.append(
             f"{each.label}: its last {each.last} trials added {added} to its hypervolume; {left}"
             f" would cost {cost}."
@@ -81,8 +81,8 @@ def stalled_lines(found: Sequence[Stalled]) -> list[str]:
     return lines
 
 
-def _about(value: float, least: float, unit: str) -> str:
+def _about(value: float, unit: str) -> str:
     """Two significant digits: `about 1.2 CPU-hours`."""
-    if value < least:
-        return f"under {least:g}{unit}"
+    if value < 0.01:
+        return f"under 0.01{unit}"
     return f"about {round(value, 1 - math.floor(math.log10(value))):,g}{unit}"

@@ -7,12 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from study.analysis.ranking import set_aside_line
 from study.analysis.rule import decide
 from study.answer.choice import Choice, choose, not_finished, rows_that_count
-from study.answer.compared import Compared, Resolution, compared_with, methods_of, resolution_of
+from study.answer.compared import (
+    Compared,
+    Resolution,
+    compared_with,
+    methods_of,
+    resolution_of,
+    served_and_resampled,
+)
 from study.answer.confirmation import (
     BASELINE,
     DEFAULT,
@@ -37,9 +44,12 @@ from study.answer.phrases import (
 from study.answer.serving import other_way, temperature_text
 from study.schema.temperature import temperature_note
 from study.store.confirmed import RESTORE, matters_at_opening
+from study.store.files import stored_predictions
 from study.store.spending import not_begun
 from study.store.study import Study
 from study.store.trials import TrialRecord
+from study.uncertainty.bootstrap import analyse, differences_from
+from study.uncertainty.intervals import LEVEL, Interval, percent
 from study.uncertainty.words import AS_GOOD, BETTER, NOT_TOLD, WORSE, level_of_each, words_for
 from trainables.problems import FieldError
 
@@ -47,7 +57,7 @@ if TYPE_CHECKING:
     from study.uncertainty.intervals import Interval
     from study.uncertainty.methods import NetworkPredictions
 
-LEVEL = 0.95
+Networks = Mapping[str, Sequence["NetworkPredictions"]]  # of each row, by label
 WORDS_IN_ORDER = (AS_GOOD, NOT_TOLD, BETTER, f"{BETTER} and {WORSE}", WORSE)
 
 
@@ -59,7 +69,7 @@ class Answer:
     next: tuple[tuple[str, str], ...]
     choice: Choice | None = None
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_plain(self) -> dict[str, object]:
         """The answer as JSON.
 
         taken: the label of the confirmed row. trial: of the search, whose values it has. None:
@@ -108,8 +118,6 @@ def _nothing(found: Results) -> Answer:
 
 
 def _unconfirmed(found: Results, level: float) -> Answer:
-    from study.uncertainty.intervals import percent
-
     study = found.study
     ranking = found.ranking
     decision = decide(study, ranking.eligible)
@@ -125,7 +133,7 @@ def _unconfirmed(found: Results, level: float) -> Answer:
         headline(f"{record.name}{params_text(record.params)}", served(study) + ", for now", words),
         reason,
         (
-            f"{values_text(study, _of_trial(study, record, level))} on {size:,} validation images"
+            f"{values_text(_of_trial(study, record, level))} on {size:,} validation images"
             f" of {data_of(study)}, one seed ({percent(level)} intervals). The search selected it"
             " on these images, so it looks better than it is."
         ),
@@ -160,14 +168,12 @@ def _words_before(found: Results, record: TrialRecord, level: float) -> dict[str
     Empty where it is the same, or was not trained. About two trained networks, by samples alone:
     one seed does not show what another would change.
     """
-    from study.uncertainty.bootstrap import differences_from, resampled_names
-
     study = found.study
     labels = {entry["label"] for entry in study.plain["methods"] if entry["name"] == BASELINE}
     eligible = found.ranking.eligible
     defaults = (one for one in eligible if one.label in labels and one.number == 0)
     default = next(defaults, None)
-    wanted = [one.metric for one in study.served if one.metric in resampled_names()]
+    wanted = served_and_resampled(study)
     if default is None or default.name == record.name or not wanted:
         return {}
     each = level_of_each(level, wanted)
@@ -180,8 +186,6 @@ def _words_before(found: Results, record: TrialRecord, level: float) -> dict[str
 
 def _of_trial(study: Study, record: TrialRecord, level: float) -> dict[str, Interval | float]:
     """Validation values of the objectives as served, with intervals where there are any."""
-    from study.uncertainty.bootstrap import analyse
-
     names = [one.metric for one in study.served if one.metric in record.metrics]
     sure = analyse(study, [record], wanted=names, level=level).intervals[record.name]
     return {name: sure.get(name, record.metrics[name]) for name in names}
@@ -196,8 +200,6 @@ def _resume(found: Results) -> tuple[str, str]:
 
 def _doubt(choice: Choice) -> str:
     """A sentence about the temperature that `export` would apply, if it is doubtful; else empty."""
-    from study.store.files import stored_predictions
-
     found = stored_predictions(choice.study, choice.record)
     accuracy = choice.record.metrics["accuracy"]
     return temperature_note(found.temperature(), accuracy, len(found.labels))
@@ -227,7 +229,6 @@ def _confirmed(found: Results, confirmation: Confirmation, level: float) -> Answ
         none = "No model can be recommended: no confirmed model counts."
         return Answer((none, *reasons), ((command, "confirms another trial"),))
     from study.answer.networks import networks_on_test
-    from study.uncertainty.intervals import percent
 
     choice = choose(found)
     assert choice.row is not None
@@ -235,14 +236,13 @@ def _confirmed(found: Results, confirmation: Confirmation, level: float) -> Answ
     size = study.recorded.sizes["test"]
     seeds = len(choice.row.records)
     texts = default_texts(confirmation)
-    baseline = _baseline(confirmation)
+    baseline = _baseline(confirmation, choice.row)
     words = _words_on_test(study, choice.row, baseline, networks, level)
-    served_metrics = [one.metric for one in study.served]
-    values = _over_seeds(choice.row, networks[choice.row.label], served_metrics, level)
+    values = _over_seeds(study, choice.row, networks, level)
     sentences = [
         headline(name_of(choice.row, texts), served(study), words),
         (
-            f"{values_text(study, values)} on {size:,} sealed test images of {data_of(study)},"
+            f"{values_text(values)} on {size:,} sealed test images of {data_of(study)},"
             f" {seeds} fresh seed{'s' * (seeds != 1)} ({percent(level)} intervals)."
         ),
     ]
@@ -254,7 +254,7 @@ def _confirmed(found: Results, confirmation: Confirmation, level: float) -> Answ
         left = listed([names[label] for label in aside])
         sentences.append(f"Set aside of those confirmed: {left}.")
     sentences += [
-        *_of_the_baseline(study, choice.row, baseline, networks, words, level),
+        _of_the_baseline(study, baseline, networks, words, level),
         other_way(found),
         temperature_text(study, choice.study, choice.record, level),
         _doubt(choice),
@@ -269,12 +269,14 @@ def _confirmed(found: Results, confirmation: Confirmation, level: float) -> Answ
 
 
 def _over_seeds(
-    row: Confirmed, networks: Sequence[NetworkPredictions], names: Sequence[str], level: float
+    study: Study, row: Confirmed, networks: Networks, level: float
 ) -> dict[str, Interval | float]:
-    """Test values of these metrics: means over seeds, with intervals where there are any."""
+    """Test values of the objectives as served: means over seeds, with intervals where there are
+    any."""
     from study.uncertainty.methods import mean_over_seeds
 
-    sure = mean_over_seeds(networks, names, level=level)
+    names = [one.metric for one in study.served]
+    sure = mean_over_seeds(networks[row.label], names, level=level)
     plain = {name: [test[name] for test in row.tests if name in test] for name in names}
     means = {name: sum(values) / len(values) for name, values in plain.items() if values}
     return {name: sure.get(name, means[name]) for name in names if name in means}
@@ -359,25 +361,26 @@ def _rounded(count: int) -> int:
     return round(count / step) * step
 
 
-def _baseline(confirmation: Confirmation) -> Confirmed | None:
-    """Cross-entropy's default; also where it was a candidate too."""
+def _baseline(confirmation: Confirmation, taken: Confirmed) -> Confirmed | None:
+    """Cross-entropy's default; also where it was a candidate too. None if it is the one taken."""
     names = {entry["label"]: entry["name"] for entry in confirmation.study.plain["methods"]}
     plain = [row for row in confirmation.rows if row.records and names[row.label] == BASELINE]
     defaults = (row for row in plain if row.role == "baseline" or row.label.endswith(DEFAULT))
-    return next(defaults, None)
+    found = next(defaults, None)
+    return None if found is taken else found
 
 
 def _words_on_test(
     study: Study,
     row: Confirmed,
     baseline: Confirmed | None,
-    networks: Mapping[str, Sequence[NetworkPredictions]],
+    networks: Networks,
     level: float,
 ) -> dict[str, str]:
     """The words for cross-entropy's default beside the row on test; empty with none to compare."""
     from study.uncertainty.methods import compare_methods
 
-    if baseline is None or baseline is row:
+    if baseline is None:
         return {}
     pair = {label: networks[label] for label in (row.label, baseline.label)}
     if any(len(found) < 2 for found in pair.values()):
@@ -392,20 +395,17 @@ def _words_on_test(
 
 def _of_the_baseline(
     study: Study,
-    row: Confirmed,
     baseline: Confirmed | None,
-    networks: Mapping[str, Sequence[NetworkPredictions]],
+    networks: Networks,
     words: Mapping[str, str],
     level: float,
-) -> list[str]:
-    """Cross-entropy's test values, and the words for it."""
-    if baseline is None or baseline is row:
-        return []
-    names = [one.metric for one in study.served]
-    values = _over_seeds(baseline, networks[baseline.label], names, level)
-    text = values_text(study, values, capital=False)
+) -> str:
+    """Cross-entropy's test values, and the words for it; empty without it."""
+    if baseline is None:
+        return ""
+    text = values_text(_over_seeds(study, baseline, networks, level), capital=False)
     beside = f": {words_text(words)}" if words else ""
-    return [f"Cross-entropy's default ({baseline.name}) has {text}{beside}."]
+    return f"Cross-entropy's default ({baseline.name}) has {text}{beside}."
 
 
 def _changed_matters(study: Study) -> str:

@@ -10,10 +10,12 @@ from study.analysis.ranking import Ranking, Reasons, rules_of, set_aside_line
 from study.analysis.rule import TakenTrial, decide
 from study.analysis.selection import NotWorse, pick
 from study.answer.confirmation import Confirmation, Confirmed, Results, moments
+from study.answer.phrases import counted
 from study.schema.objective import Objective
 from study.store.confirmed import RESTORE
 from study.store.study import Study
 from study.store.trials import TrialRecord
+from study.uncertainty.bootstrap import differences_from, resampled_names
 from trainables.metrics import describe
 from trainables.problems import FieldError
 
@@ -143,7 +145,7 @@ def unfinished_lines(found: Results) -> list[str]:
 
 
 def not_finished(lacking: int) -> str:
-    return f"The search is not finished: {lacking:,} trial{'s' * (lacking != 1)} not done yet."
+    return f"The search is not finished: {counted(lacking, 'trial')} not done yet."
 
 
 def mean_of(row: Confirmed) -> TrialRecord:
@@ -164,8 +166,6 @@ def median_seed(records: Sequence[TrialRecord], objective: Objective) -> TrialRe
 
 def _not_worse(ranking: Ranking, metric: str) -> Collection[str]:
     """The trials that count whose paired difference from the best may be 0, by its interval."""
-    from study.uncertainty.bootstrap import differences_from
-
     _check_resampled(metric)
     finished = [record for record in ranking.eligible if metric in record.metrics]
     sign = describe(metric).sign
@@ -195,8 +195,6 @@ def _tied_over_seeds(study: Study, rows: Sequence[Confirmed], metric: str) -> Co
 
 
 def _check_resampled(metric: str) -> None:
-    from study.uncertainty.bootstrap import resampled_names
-
     if metric not in resampled_names():
         raise FieldError(
             "pick", f"{metric} has no interval; ~best works with {', '.join(resampled_names())}"

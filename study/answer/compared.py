@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from study.answer.confirmation import Confirmation, Confirmed
 from study.schema.objective import plain_name
 from study.store.study import Study
+from study.uncertainty.bootstrap import resampled_names
 from study.uncertainty.words import NOT_TOLD, level_of_each, overall, word_for
 from trainables.metrics import describe
 
@@ -55,6 +56,11 @@ class Resolution:
     images: int | None
 
 
+def served_and_resampled(study: Study) -> list[str]:
+    """The objectives as served of which there are intervals."""
+    return [one.metric for one in study.served if one.metric in resampled_names()]
+
+
 def methods_of(
     study: Study, confirmation: Confirmation, rows: Sequence[Confirmed], level: float
 ) -> dict[str, Methods]:
@@ -64,10 +70,9 @@ def methods_of(
     are missing or altered.
     """
     from study.answer.networks import networks_on_validation
-    from study.uncertainty.bootstrap import resampled_names
     from study.uncertainty.methods import compare_methods
 
-    wanted = [one.metric for one in study.served if one.metric in resampled_names()]
+    wanted = served_and_resampled(study)
     if not wanted or any(len(row.records) < 2 for row in rows):
         return {}
     networks = networks_on_validation(confirmation.study, rows)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from study.analysis.rule import TakenTrial, nll_unit
 from study.answer.confirmation import Confirmed
 from study.schema.objective import TEMPERATURE
 from study.store.study import Study
+from study.uncertainty.intervals import Interval
 from study.uncertainty.words import AS_GOOD, NOT_TOLD, overall
 from trainables.metrics import describe
-
-if TYPE_CHECKING:
-    from study.uncertainty.intervals import Interval
 
 FLOOR = "floor, what a perfectly calibrated model with these confidences would measure:"
 
@@ -53,6 +51,11 @@ def first_upper(text: str) -> str:
     return text[0].upper() + text[1:]
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 trial`, `1,000 trials`."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 def words_text(words: Mapping[str, str]) -> str:
     """`as good in accuracy, worse in ECE`."""
     by_word: dict[str, list[str]] = {}
@@ -84,7 +87,7 @@ def served(study: Study) -> str:
     return "with its temperature" if study.serves == TEMPERATURE else "as trained"
 
 
-def values_text(study: Study, values: Mapping[str, Interval | float], capital: bool = True) -> str:
+def values_text(values: Mapping[str, Interval | float], capital: bool = True) -> str:
     """capital: at the start of a sentence, whose first floor says what it is."""
     parts = []
     called = FLOOR if capital else "floor"

@@ -11,7 +11,7 @@ from study.schema.objective import RAW, TEMPERATURE, other_than
 from study.store.files import stored_predictions
 from study.store.study import Study
 from study.store.trials import TrialRecord
-from study.uncertainty.bootstrap import RESAMPLES, measured
+from study.uncertainty.bootstrap import RESAMPLES, estimates_of, measured, values_of
 from study.uncertainty.intervals import Interval, of_difference, percent, unseen
 from study.uncertainty.resampling import Draws
 from study.uncertainty.words import level_of_each
@@ -42,17 +42,16 @@ def temperature_effect(study: Study, record: TrialRecord, level: float) -> Tempe
     draws = Draws.of(len(predictions.labels), RESAMPLES, 0)
     wanted = [*METRICS, *(AFTER_TEMPERATURE + name for name in METRICS)]
     parts = measured(predictions, draws, wanted)
-    before = parts[""]
-    after = parts[AFTER_TEMPERATURE]
+    estimates = estimates_of(parts)
+    values = values_of(parts, wanted)
     each = level_of_each(level, METRICS)
-    values = before.resamples.metrics(METRICS)
-    scaled = after.resamples.metrics(METRICS)
     found = {}
     for name in METRICS:
-        defined = name in values and name in scaled
-        if defined and unseen(before.sample, name, each) == 0.0:
-            estimate = after.estimates([name])[name] - before.estimates([name])[name]
-            low, high = of_difference(name, estimate, scaled[name] - values[name], each)
+        after = AFTER_TEMPERATURE + name
+        defined = name in values and after in values
+        if defined and unseen(parts[""].sample, name, each) == 0.0:
+            estimate = estimates[after] - estimates[name]
+            low, high = of_difference(name, estimate, values[after] - values[name], each)
             found[name] = Interval(estimate, low, high)
     return TemperatureEffect(predictions.temperature(), found)
 

@@ -28,7 +28,7 @@ from study.audit.result import AuditReport, Check
 from study.audit.rungs import check_rungs
 from study.schema.compatibility import completed_meaning, refuse_changes
 from study.schema.errors import SpecError
-from study.store.files import BACKUP, HISTORY, MISSING, MODEL, file_problem
+from study.store.files import HISTORY, MISSING, MODEL, file_problem
 from study.store.history import HistoryError, Row, read_history
 from study.store.study import Study, check_home
 from study.store.trials import TrialRecord, trial_name
@@ -99,23 +99,21 @@ def _identity(facts: Evidence) -> Check:
                 "study.yaml", difference, "restore the value the trials were trained with"
             )
     if not study.recorded.data_digest:
-        check.add_offender("study.yaml", "the digest of the data is not recorded", BACKUP)
+        check.add_offender("study.yaml", "the digest of the data is not recorded")
     for label, state in facts.labels.items():
         name = f"ledger of {label}"
         if state.mark is None:
             if facts.records.of(label):
-                check.add_offender(name, "has no study id", BACKUP)
+                check.add_offender(name, "has no study id")
         elif state.mark["id"] != study.id:
             check.add_offender(
-                name, f"belongs to study {state.mark['id']}, study.yaml to {study.id}", BACKUP
+                name, f"belongs to study {state.mark['id']}, study.yaml to {study.id}"
             )
         elif label not in study.labels:
             check.add_offender(name, "study.yaml has no such label", "restore it under `methods`")
         elif state.directions != [objective.direction for objective in spec.objectives]:
             check.add_offender(
-                name,
-                f"its objectives {' and '.join(state.directions)}, those of study.yaml do not",
-                BACKUP,
+                name, f"its objectives {' and '.join(state.directions)}, those of study.yaml do not"
             )
     return check
 
@@ -124,7 +122,7 @@ def _ledger(facts: Evidence) -> Check:
     check = Check("ledger", "each planned trial once in the ledger", len(facts.records))
     spec = facts.study.spec
     for name in _missing(facts):
-        check.add_offender(name, "is not in the ledger, later trials are", BACKUP)
+        check.add_offender(name, "is not in the ledger, later trials are")
     for variant in spec.variants:
         label = variant.label
         found = facts.records.of(label)
@@ -224,7 +222,7 @@ def _files(facts: Evidence) -> tuple[Check, dict[str, set[str]]]:
             whole[record.name].add(file)
             check.counted += 1
         elif not (problem == MISSING and file == MODEL and dropped):
-            check.add_offender(record.name, f"{file} {problem}", BACKUP)
+            check.add_offender(record.name, f"{file} {problem}")
     return check, whole
 
 
@@ -237,7 +235,7 @@ def _leftovers(facts: Evidence, record: TrialRecord, check: Check) -> None:
     """A finished trial has all files of the counted attempt, no newer attempt and no checkpoint."""
     if record.state == "complete":
         for file in sorted(set(COMPLETE_FILES) - set(record.digests)):
-            check.add_offender(record.name, f"the ledger has no digest of its {file}", BACKUP)
+            check.add_offender(record.name, f"the ledger has no digest of its {file}")
     for attempt in sorted(facts.attempts.get(record.name, ())):
         directory = attempt_directory(record.directory(facts.study.directory), attempt)
         if attempt > record.attempt:
@@ -260,7 +258,7 @@ def _histories(facts: Evidence, whole: Mapping[str, set[str]], check: Check) -> 
             try:
                 found[record.name] = read_history(facts.study.files(record) / HISTORY, record.name)
             except HistoryError as error:  # its digest is of such a file
-                check.add_offender(record.name, error.wrong, BACKUP)
+                check.add_offender(record.name, error.wrong)
     return found
 
 
@@ -277,9 +275,7 @@ def _results(facts: Evidence, whole: Mapping[str, set[str]]) -> Check:
         sampled = values.get(record.name, recorded)
         told = recorded if record.state == "complete" else None
         if sampled != told:
-            check.add_offender(
-                record.name, f"the sampler has {sampled}, the outcome {told}", BACKUP
-            )
+            check.add_offender(record.name, f"the sampler has {sampled}, the outcome {told}")
         file = "predictions.npz" if record.state == "complete" else f"rung-{record.epoch}.npz"
         if file not in whole.get(record.name, ()):
             continue
@@ -287,7 +283,7 @@ def _results(facts: Evidence, whole: Mapping[str, set[str]]) -> Check:
         try:
             predictions = Predictions.load(facts.study.files(record) / file)
         except FieldError as error:
-            check.add_offender(record.name, error.problem, BACKUP)
+            check.add_offender(record.name, error.problem)
             continue
         of_samples[hashlib.sha256(predictions.labels.numpy().tobytes()).digest()].append(
             record.name
@@ -295,7 +291,7 @@ def _results(facts: Evidence, whole: Mapping[str, set[str]]) -> Check:
         for name, value, found in zip(names, recorded, _values(predictions, names), strict=True):
             if not abs(value - found) <= TOLERANCE:
                 problem = f"{name} is {value:g} in the ledger, {found:g} from its predictions"
-                check.add_offender(record.name, problem, BACKUP)
+                check.add_offender(record.name, problem)
     usual = max(of_samples.values(), key=len, default=[])
     for others in of_samples.values():
         if others is usual:
@@ -439,9 +435,7 @@ def _steps(facts: Evidence, histories: Histories) -> Check:
         found = [row["epoch"] for row in rows]
         check.counted += len(found)
         if found != list(range(1, epochs.get(name, len(found)) + 1)):
-            check.add_offender(
-                name, f"history.json has the epochs {', '.join(map(str, found))}", BACKUP
-            )
+            check.add_offender(name, f"history.json has the epochs {', '.join(map(str, found))}")
     for run in facts.runs:
         problems = "; ".join(_step_problems(run, histories.get(run.trial, [])))
         check.counted += sum(points.count for points in run.points.values())

@@ -30,7 +30,7 @@ from study.tracking.registered import Registered, read_registered
 class LabelState:
     """A label's Optuna study, apart from its trials."""
 
-    mark: dict[str, Any] | None
+    mark: Mapping[str, object] | None
     directions: list[str]
     notes: Mapping[str, Any]  # openings of the test split and their results
     values: dict[int, list[float] | None]

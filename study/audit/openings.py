@@ -118,7 +118,7 @@ def _compare(
     for trial, found in tested.items():
         if (trial, found.opening) not in known:
             check.add_offender(
-                trial_name(label, trial), "was measured on test without a recorded opening", BACKUP
+                trial_name(label, trial), "was measured on test without a recorded opening"
             )
 
 
@@ -136,7 +136,7 @@ def _check_files(facts: Evidence, record: TrialRecord, tested: Tested, check: Ch
     for name, digest in tested.digests.items():
         problem = file_problem(facts.study.files(record) / name, digest)
         if problem is not None:
-            check.add_offender(record.name, f"{name} {problem}", BACKUP)
+            check.add_offender(record.name, f"{name} {problem}")
         elif name == TEST_FILE:
             _check_values(facts, record, tested, check)
 
@@ -145,7 +145,7 @@ def _check_values(facts: Evidence, record: TrialRecord, tested: Tested, check: C
     try:
         predictions = Predictions.load(facts.study.files(record) / TEST_FILE)
     except FieldError as error:
-        check.add_offender(record.name, error.problem, BACKUP)
+        check.add_offender(record.name, error.problem)
         return
     logits = predictions.logits.double()
     for objective in facts.study.spec.objectives:
@@ -154,7 +154,5 @@ def _check_values(facts: Evidence, record: TrialRecord, tested: Tested, check: C
         value = tested.metrics.get(name, math.nan)
         if not abs(value - found) <= TOLERANCE and not (math.isnan(value) and math.isnan(found)):
             check.add_offender(
-                record.name,
-                f"{name} on test is {value:g} in the ledger, {found:g} from test.npz",
-                BACKUP,
+                record.name, f"{name} on test is {value:g} in the ledger, {found:g} from test.npz"
             )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 from study.audit.epochs import Epochs
+from study.store.files import BACKUP
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,9 @@ class Check:
     offenders: list[Offender] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # information, not problems
 
-    def add_offender(self, name: str, problem: str, fix: str, pending: bool = False) -> None:
+    def add_offender(
+        self, name: str, problem: str, fix: str = BACKUP, pending: bool = False
+    ) -> None:
         (self.pending if pending else self.offenders).append(Offender(name, problem, fix))
 
 
@@ -59,5 +61,5 @@ class AuditReport:
     def planned(self) -> int:
         return self.states["planned"]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {**asdict(self), "planned": self.planned, "clean": self.clean}

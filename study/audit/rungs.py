@@ -31,13 +31,13 @@ def check_rungs(facts: Evidence, rule: EarlyStopping) -> Check:
             problem = (
                 f"trial {wrong[0].number} has {len(wrong[0].costs)} costs, not one for each of"
             )
-            check.add_offender(variant.label, f"{problem} {', '.join(rule.by)}", BACKUP)
+            check.add_offender(variant.label, f"{problem} {', '.join(rule.by)}")
             continue
         places = [entry.place for entry in entries]
         if places != list(range(len(entries))):
             problem = f"the places of its decisions are {', '.join(map(str, places))}"
             check.add_offender(
-                variant.label, f"{problem}, not each of 0 to {len(entries) - 1} once", BACKUP
+                variant.label, f"{problem}, not each of 0 to {len(entries) - 1} once"
             )
         named = {record.number: record for record in records}
         for entry in entries:
@@ -52,9 +52,9 @@ def check_rungs(facts: Evidence, rule: EarlyStopping) -> Check:
                     f"the ledger says that it {words[decided]} after epoch {epoch}, the rule"
                     " that it"
                 )
-                check.add_offender(record.name, f"{problem} {words[expected]}", BACKUP)
+                check.add_offender(record.name, f"{problem} {words[expected]}")
             for problem in _problems_with_costs(facts.study, record, epoch, rule):
-                check.add_offender(record.name, problem, BACKUP)
+                check.add_offender(record.name, problem)
         for record in records:
             _check_state(facts, record, epoch, check)
     return check
@@ -63,12 +63,12 @@ def check_rungs(facts: Evidence, rule: EarlyStopping) -> Check:
 def _check_state(facts: Evidence, record: TrialRecord, epoch: int, check: Check) -> None:
     """A trial ended as was decided, if at all."""
     if record.rungs.keys() - {str(epoch)}:
-        check.add_offender(record.name, f"has decisions after other epochs than {epoch}", BACKUP)
+        check.add_offender(record.name, f"has decisions after other epochs than {epoch}")
     entry = record.rungs.get(str(epoch))
     if entry is None:
         if record.state in ("complete", "pruned"):
             check.add_offender(
-                record.name, f"is {record.state} without a decision after epoch {epoch}", BACKUP
+                record.name, f"is {record.state} without a decision after epoch {epoch}"
             )
     elif entry.goes_on == (record.state == "pruned"):
         decided = "to go on" if entry.goes_on else "to stop"
@@ -82,9 +82,7 @@ def _check_state(facts: Evidence, record: TrialRecord, epoch: int, check: Check)
             f"was stopped in attempt {entry.attempt} at epoch {epoch}, but its outcome is of"
             " attempt"
         )
-        check.add_offender(
-            record.name, f"{problem} {record.attempt} at epoch {record.epoch}", BACKUP
-        )
+        check.add_offender(record.name, f"{problem} {record.attempt} at epoch {record.epoch}")
 
 
 def _problems_with_costs(

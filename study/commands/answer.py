@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from study.terminal.console import console, interval_option, json_option, storage_option
+from study.terminal.console import (
+    console,
+    interval_option,
+    json_option,
+    print_json,
+    storage_option,
+)
 
 if TYPE_CHECKING:
     from study.answer.answer import Answer
@@ -49,7 +54,7 @@ def answer(
         opened = opened.served_as(TEMPERATURE if temperature else RAW)
     found = answer_of(results_of(opened), level)
     if as_json:
-        click.echo(json.dumps(found.to_plain()))
+        print_json(found.to_plain())
     else:
         _print(found, opened, storage)
 

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
-from study.terminal.console import FAILED, console, json_option, storage_option, tracking_option
+from study.terminal.console import (
+    FAILED,
+    console,
+    json_option,
+    print_json,
+    storage_option,
+    tracking_option,
+)
+
+if TYPE_CHECKING:
+    from study.audit.result import AuditReport
 
 
 @click.command()
@@ -29,14 +38,14 @@ def audit(study: str, storage: str | None, tracking: str | None, as_json: bool) 
     opened = open_study(study, storage)
     report = audit_study(opened, opened.tracking(tracking))
     if as_json:
-        click.echo(json.dumps(report.to_json()))
+        print_json(report.to_json())
     else:
         _print(report, opened.goes_on)
     if not report.clean:
         raise SystemExit(FAILED)
 
 
-def _print(report: Any, goes_on: str) -> None:
+def _print(report: AuditReport, goes_on: str) -> None:
     from study.analysis.states import in_words, stopped_line
     from study.terminal.layout import Table
 

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
+from dataclasses import asdict
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from study.machines.stopping import Ending
+from study.schema.objective import (
+    IN_WORDS,
+    RAW,
+    TEMPERATURE,
+    as_served,
+    changes_with_temperature,
+    in_words,
+    other_than,
+    plain_name,
+    searched_for,
+)
 from study.terminal.console import (
     FAILED,
     INTERRUPTED,
@@ -18,10 +29,12 @@ from study.terminal.console import (
     cpus_option,
     errors,
     json_option,
+    print_json,
     refuse_cpus,
     storage_option,
     tracking_option,
 )
+from study.terminal.layout import Table
 
 if TYPE_CHECKING:
     from study.answer.confirmation import Confirmation, Confirmed, Moments
@@ -115,15 +128,13 @@ def confirm(
         sizes = _sizes(found)
         described = True
         if as_json:
-            click.echo(json.dumps(_json(found, sizes)))
+            print_json(_json(found, sizes))
         else:
             _print(found, sizes)
             described = conclude(results, tracking, storage)
         if untracked is not None:
             fix = f"upload them with `calstudy sync {found.study.spec.name}`."
-            output.print(
-                f"the test results are not in MLflow yet ({untracked}); {fix}", soft_wrap=True
-            )
+            output.say(f"the test results are not in MLflow yet ({untracked}); {fix}")
         if not any(row.tests for row in found.rows):
             raise SystemExit(FAILED)
         if untracked is not None or not described:
@@ -133,7 +144,6 @@ def confirm(
 def _sizes(found: Confirmation) -> Sizes:
     """Floors and shrinkage of the objectives, and both ways of what a temperature changes."""
     from study.answer.sizes import sizes_of
-    from study.schema.objective import RAW, TEMPERATURE, as_served
 
     objectives = [objective.metric for objective in found.study.spec.objectives]
     floored = list(objectives)
@@ -144,15 +154,13 @@ def _sizes(found: Confirmation) -> Sizes:
 
 def _both_ways(search: Study) -> list[str]:
     """The objectives that a temperature changes, without `ts_`; ECE if there is none."""
-    from study.schema.objective import changes_with_temperature, plain_name
-
     names = [
         plain_name(one.metric) for one in search.objectives if changes_with_temperature(one.metric)
     ]
     return list(dict.fromkeys(names or ["ece"]))
 
 
-def _json(found: Confirmation, sizes: Sizes) -> dict[str, Any]:
+def _json(found: Confirmation, sizes: Sizes) -> dict[str, object]:
     from study.answer.confirmation import default_texts, moments
 
     texts = default_texts(found)
@@ -175,22 +183,20 @@ def _json(found: Confirmation, sizes: Sizes) -> dict[str, Any]:
         for row in found.rows
     ]
     spec = found.study.spec
-    named = [
-        {"metric": objective.metric, "direction": objective.direction}
-        for objective in spec.objectives
-    ]
     return {
         "name": spec.name,
         "confirms": spec.confirms,
-        "objectives": named,
+        "objectives": [asdict(objective) for objective in spec.objectives],
         "rows": rows,
         "front_on_test": _front_on_test(found),
         "shrinkage_compares": sizes.compared or None,
     }
 
 
-def _plain(values: dict[str, Moments], floors: Mapping[str, Floor] | None = None) -> dict[str, Any]:
-    plain: dict[str, Any] = {}
+def _plain(
+    values: Mapping[str, Moments], floors: Mapping[str, Floor] | None = None
+) -> dict[str, dict[str, object]]:
+    plain: dict[str, dict[str, object]] = {}
     for name, value in values.items():
         plain[name] = {"mean": value.mean, "std": None if math.isnan(value.std) else value.std}
         if floors and name in floors:
@@ -209,8 +215,6 @@ def _front_on_test(found: Confirmation) -> list[str]:
 
 def _print(found: Confirmation, sizes: Sizes) -> None:
     from study.answer.confirmation import default_notes
-    from study.schema.objective import IN_WORDS, in_words, other_than, searched_for
-    from study.terminal.layout import Table
     from study.uncertainty.intervals import floor_note
 
     search = found.search
@@ -230,42 +234,50 @@ def _print(found: Confirmation, sizes: Sizes) -> None:
         _print_shift(found, name)
     serves = search.serves
     other = other_than(serves)
-    console.print(
+    console.say(
         f"registered models are served {IN_WORDS[serves]} (`calstudy export {search.name} ..."
-        f" --{other}`: {IN_WORDS[other]}); {searched_for(search.objectives)}",
-        soft_wrap=True,
+        f" --{other}`: {IN_WORDS[other]}); {searched_for(search.objectives)}"
     )
     names = {row.label: row.name for row in found.rows}
     front = [names[label] for label in _front_on_test(found)]
-    console.print(f"Pareto front on test: {', '.join(front) or 'none yet'}", soft_wrap=True)
+    console.say(f"Pareto front on test: {', '.join(front) or 'none yet'}")
     counts = found.study.recorded.sizes
-    console.print(
+    console.say(
         f"n: seeds. search: one trial, selected on {counts['validation']} validation samples."
         f" validation and test ({counts['test']} samples): mean and standard deviation over fresh"
         " seeds. shrinkage: how much better the trial scored when it was selected than it scores"
-        " on test. Nothing is selected on test.",
-        soft_wrap=True,
+        " on test. Nothing is selected on test."
     )
     noted = floor_note() if sizes.floors else None
     for line in filter(None, [sizes.compared, noted, *sizes.problems, *default_notes(found)]):
-        console.print(line, soft_wrap=True)
-    console.print(f"study: {found.study.directory}", soft_wrap=True)
+        console.say(line)
+    console.say(f"study: {found.study.directory}")
 
 
 def _row(row: Confirmed, metric: str, sizes: Sizes) -> list[str]:
     from study.answer.confirmation import moments
 
     searched = f"{row.candidate.metrics[metric]:.4f}" if row.candidate else "-"
-    cells = [row.name, str(len(row.records)), searched]
-    for values, floors in (
-        ([one.metrics for one in row.records], sizes.validation),
-        (row.tests, sizes.test),
-    ):
-        cells.append(_figure(moments(values).get(metric)))
-        if sizes.has_floor(metric):
-            cells.append(_floor(floors, row, metric))
+    validation = moments([one.metrics for one in row.records])
     lost = sizes.shrinkage.get(row.label, {}).get(metric)
-    return [*cells, "-" if lost is None else f"{lost:+.4f}"]
+    return [
+        row.name,
+        str(len(row.records)),
+        searched,
+        *_cells(row, metric, validation, sizes.validation, sizes),
+        *_cells(row, metric, moments(row.tests), sizes.test, sizes),
+        "-" if lost is None else f"{lost:+.4f}",
+    ]
+
+
+def _cells(
+    row: Confirmed, metric: str, values: Mapping[str, Moments], floors: Floors, sizes: Sizes
+) -> list[str]:
+    """The cell of a value, and of its floor where there is such a column."""
+    cells = [_figure(values.get(metric))]
+    if sizes.has_floor(metric):
+        cells.append(str(floors.get(row.label, {}).get(metric, "-")))
+    return cells
 
 
 def _with_floor(heading: str, metric: str, sizes: Sizes) -> list[str]:
@@ -276,15 +288,9 @@ def _with_floor(heading: str, metric: str, sizes: Sizes) -> list[str]:
     return columns
 
 
-def _floor(floors: Floors, row: Confirmed, metric: str) -> str:
-    return str(floors.get(row.label, {}).get(metric, "-"))
-
-
 def _print_both(found: Confirmation, sizes: Sizes) -> None:
     """Print what a temperature changes on test, as trained and after it side by side."""
     from study.answer.confirmation import moments
-    from study.schema.objective import IN_WORDS, as_served
-    from study.terminal.layout import Table
     from trainables.metrics import describe
 
     search = found.search
@@ -299,17 +305,13 @@ def _print_both(found: Confirmation, sizes: Sizes) -> None:
             values = moments(row.tests)
             cells = [row.name]
             for name in (as_served(metric, serves) for serves in IN_WORDS):
-                cells.append(_figure(values.get(name)))
-                if sizes.has_floor(name):
-                    cells.append(_floor(sizes.test, row, name))
+                cells += _cells(row, name, values, sizes.test, sizes)
             made.add_row(*cells)
         console.print(made)
 
 
 def _print_shift(found: Confirmation, name: str) -> None:
     from study.answer.confirmation import moments
-    from study.schema.objective import in_words
-    from study.terminal.layout import Table
     from trainables.metrics import names
 
     rows = [(row.name, moments(row.shifts[name])) for row in found.rows if row.shifts.get(name)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from study.terminal.console import (
-    FAILED,
+    ask_to_delete,
     console,
     human_bytes,
     storage_option,
@@ -40,9 +40,7 @@ def delete(
         console.say(f"{human_bytes(size_of(each.directory)):>8}  {each.directory}{where}")
         if tracking_too and each.id:
             console.say(f"          its runs in MLflow at {public_uri(each.tracking(tracking))}")
-    if not yes and not click.confirm("Delete?", default=False):
-        console.print("nothing was deleted.")
-        raise SystemExit(FAILED)
+    ask_to_delete(yes)
     for each in found:
         aside = set_aside(each)
         if tracking_too and aside.id:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -20,7 +20,10 @@ from study.terminal.console import (
     interval_is_given,
     interval_option,
     json_option,
+    print_json,
 )
+from trainables import metrics
+from trainables.problems import FieldError
 
 if TYPE_CHECKING:
     from study.uncertainty.intervals import Interval
@@ -32,7 +35,33 @@ INTERVALS = (
     "intervals from {} resamples; those of calibration errors start at 0 unless perfect calibration"
     " is rejected at {}. {} See docs/uncertainty.md."
 )
-Say = Callable[[str], Any]  # shows what is computed now
+Say = Callable[[str], object]  # shows what is computed now
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the words ask for."""
+
+    file: Path
+    names: list[str]  # metrics, without `ts_`
+    bins: int
+    level: float | None  # of the intervals; None: there are none
+    post_hoc: bool
+    conventions: bool
+    ood: Path | None
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What was asked for, each empty or None where it was not."""
+
+    samples: int
+    classes: int
+    metrics: dict[str, float]  # before and, with the prefix `ts_`, after temperature scaling
+    intervals: dict[str, Interval] | None
+    post_hoc: dict[str, dict[str, float]]
+    conventions: dict[str, float]
+    apart: dict[str, float]  # how well uncertainty separates the samples of `ood`
 
 
 @click.command()
@@ -82,53 +111,25 @@ def evaluate(
     scaling, cross-fitted within the file. JSON gives the latter the prefix ts_ and leaves out
     undefined values.
     """
-    from study.terminal.tables import conventions_table, finite, metrics_table, post_hoc_table
-    from trainables.machine import one_torch_thread
-    from trainables.outputs.predictions import Predictions
-
     _check(named, every, intervals, level, bins)
-    names = _names(named, every)
-    predictions = Predictions.load(file)
-    apart = {} if ood is None else _ood(predictions, file, ood)
-    with ExitStack() as stack:
-        if predictions.logits.numel() < SMALL:
-            stack.enter_context(one_torch_thread())
-        more = every or named or conventions or post_hoc or intervals
-        say: Say = stack.enter_context(errors.status("")).update if more else lambda doing: None
-        found = _measured(predictions, names, bins, say)
-        sure = _intervals(predictions, file, names, level, say) if intervals else None
-        fits = _post_hoc(predictions, bins, say) if post_hoc or every else {}
-        others = _conventions(predictions, bins, say) if conventions or every else {}
-    n, k = predictions.logits.shape
-    if as_json:
-        whole: dict[str, Any] = {"num_samples": n, "num_classes": k, "metrics": finite(found)}
-        if sure is not None:
-            ends = {name: one.ends() for name, one in sure.items()}
-            whole |= {"intervals": ends, "resamples": _resamples(level), "level": level}
-        if fits:
-            whole["post_hoc"] = {name: finite(row) for name, row in fits.items()}
-        if others:
-            whole["conventions"] = _conventions_plain(others)
-        if apart:
-            whole["out_of_distribution"] = apart
-        click.echo(json.dumps(whole))
-        return
-    console.say(f"{file}: {n} samples, {k} classes, {bins} bins")
-    console.print(
-        metrics_table({**dict.fromkeys(names, math.nan), **found}, intervals=sure, level=level)
+    asked = Asked(
+        file,
+        _names(named, every),
+        bins,
+        level if intervals else None,
+        post_hoc or every,
+        conventions or every,
+        ood,
     )
-    if sure is not None:
-        from study.uncertainty.intervals import floor_note, percent, significance
-
-        rejected = percent(significance(level))
-        how = INTERVALS.format(f"{_resamples(level):,}", rejected, floor_note(level))
-        console.say(how)
-    if fits:
-        console.print(post_hoc_table(fits))
-    if others:
-        console.print(conventions_table(others))
-    if apart:
-        console.print(metrics_table(apart, title=f"out of distribution: {ood}"))
+    if every or named or conventions or post_hoc or intervals:
+        with errors.status("") as status:
+            found = _evaluated(asked, status.update)
+    else:
+        found = _evaluated(asked, lambda doing: None)
+    if as_json:
+        print_json(_plain(asked, found))
+    else:
+        _print(asked, found)
 
 
 def _check(named: str | None, every: bool, intervals: bool, level: float, bins: int) -> None:
@@ -149,9 +150,6 @@ def _resamples(level: float) -> int:
 
 def _names(named: str | None, every: bool) -> list[str]:
     """The metrics to show, without `ts_`. Raises FieldError."""
-    from trainables import metrics
-    from trainables.problems import FieldError
-
     if named is None:
         return list(metrics.described() if every else metrics.MAIN)
     names = [name.strip() for name in named.split(",")]
@@ -163,47 +161,64 @@ def _names(named: str | None, every: bool) -> list[str]:
     return list(dict.fromkeys(name.removeprefix(metrics.AFTER_TEMPERATURE) for name in names))
 
 
-def _measured(
-    predictions: Predictions, names: Sequence[str], bins: int, say: Say
-) -> dict[str, float]:
-    """The defined metrics before and, with the prefix `ts_`, after temperature scaling."""
-    from trainables import metrics
+def _evaluated(asked: Asked, say: Say) -> Evaluation:
+    """Read the file and compute what is asked for."""
+    from trainables.machine import one_torch_thread
+    from trainables.outputs.predictions import Predictions
 
+    predictions = Predictions.load(asked.file)
+    apart = {} if asked.ood is None else _apart(predictions, asked.file, asked.ood)
+    samples, classes = predictions.logits.shape
+    is_small = predictions.logits.numel() < SMALL
+    with one_torch_thread() if is_small else nullcontext():
+        return Evaluation(
+            samples,
+            classes,
+            _measured(predictions, asked, say),
+            _intervals(predictions, asked, say),
+            _post_hoc(predictions, asked, say),
+            _conventions(predictions, asked, say),
+            apart,
+        )
+
+
+def _measured(predictions: Predictions, asked: Asked, say: Say) -> dict[str, float]:
+    """The defined metrics before and, with the prefix `ts_`, after temperature scaling."""
     say("temperature scaling")
     after = predictions.cross_fitted()
     found: dict[str, float] = {}
     for prefix, logits in (("", predictions.logits), (metrics.AFTER_TEMPERATURE, after)):
-        for number, name in enumerate(names, start=1):
+        for number, name in enumerate(asked.names, start=1):
             if prefix and metrics.describe(name).removed_of:
                 continue
-            say(f"{prefix}{name} ({number} of {len(names)})")
-            values = metrics.measure(logits, predictions.labels, [name], bins, after)
+            say(f"{prefix}{name} ({number} of {len(asked.names)})")
+            values = metrics.measure(logits, predictions.labels, [name], asked.bins, after)
             found |= {prefix + name: value for name, value in values.items()}
     return found
 
 
-def _intervals(
-    predictions: Predictions, file: Path, names: Sequence[str], level: float, say: Say
-) -> dict[str, Interval]:
+def _intervals(predictions: Predictions, asked: Asked, say: Say) -> dict[str, Interval] | None:
     """Intervals by metric, `ts_` included, of those that are resampled and have a finite one."""
+    if asked.level is None:
+        return None
     import numpy as np
 
     from study.uncertainty.bootstrap import FEWEST_SAMPLES, intervals_of, measured
     from study.uncertainty.resampling import Draws
-    from trainables.metrics import AFTER_TEMPERATURE
-    from trainables.problems import FieldError
 
     samples = len(predictions.labels)
-    resamples = _resamples(level)
+    resamples = _resamples(asked.level)
     if samples < FEWEST_SAMPLES:
         raise FieldError(
-            str(file), f"its {samples} samples are too few to resample", "Leave out --intervals."
+            str(asked.file),
+            f"its {samples} samples are too few to resample",
+            "Leave out --intervals.",
         )
     say(f"intervals, from {resamples:,} resamples")
-    wanted = [*names, *(AFTER_TEMPERATURE + name for name in names)]
+    wanted = [*asked.names, *(metrics.AFTER_TEMPERATURE + name for name in asked.names)]
     with np.errstate(invalid="ignore"):  # an infinite NLL has no interval
         parts = measured(predictions, Draws.of(samples, resamples, 0), wanted)
-        found = intervals_of(parts, wanted, level)
+        found = intervals_of(parts, wanted, asked.level)
     return {
         name: one
         for name, one in found.items()
@@ -211,44 +226,38 @@ def _intervals(
     }
 
 
-def _conventions(predictions: Predictions, bins: int, say: Say) -> dict[str, float]:
+def _conventions(predictions: Predictions, asked: Asked, say: Say) -> dict[str, float]:
+    if not asked.conventions:
+        return {}
     from trainables.metrics import conventions
 
     say("ECE in other libraries")
-    return conventions.by_convention(predictions.logits, predictions.labels, bins)
+    return conventions.by_convention(predictions.logits, predictions.labels, asked.bins)
 
 
-def _conventions_plain(found: dict[str, float]) -> dict[str, object]:
-    from study.terminal.tables import finite
-    from trainables.metrics.conventions import CONVENTIONS
-
-    values = finite(found)
-    return {name: CONVENTIONS[name]._asdict() | {"value": values[name]} for name in found}
-
-
-def _post_hoc(predictions: Predictions, bins: int, say: Say) -> dict[str, dict[str, float]]:
+def _post_hoc(predictions: Predictions, asked: Asked, say: Say) -> dict[str, dict[str, float]]:
     """{fit: its cross-fitted metrics; for a temperature, also the one fitted on the whole file}."""
-    from trainables import metrics
+    if not asked.post_hoc:
+        return {}
     from trainables.metrics.shared import post_hoc
 
     logits = predictions.logits
     labels = predictions.labels
-    rows = {"none": metrics.measure(logits, labels, metrics.ESSENTIAL, bins)}
+    rows = {"none": metrics.measure(logits, labels, metrics.ESSENTIAL, asked.bins)}
     for name, fit in post_hoc.FITS.items():
         say(f"post-hoc calibration: {name}")
         calibrated = post_hoc.cross_fitted(logits, labels, fit=fit)
-        rows[name] = metrics.measure(calibrated, labels, metrics.ESSENTIAL, bins)
+        rows[name] = metrics.measure(calibrated, labels, metrics.ESSENTIAL, asked.bins)
     for name, scaling in post_hoc.TEMPERATURES.items():
         rows[name]["fitted"] = scaling(logits, labels).temperature
     rows["temperature_of_ece"]["fitted"] = post_hoc.fit_temperature_by_ece(logits, labels)
     return rows
 
 
-def _ood(predictions: Predictions, file: Path, ood: Path) -> dict[str, float]:
+def _apart(predictions: Predictions, file: Path, ood: Path) -> dict[str, float]:
     """AUROC and FPR95 of every score; ts_: both sets at the temperature fitted on the first."""
     from trainables.metrics import out_of_distribution
     from trainables.outputs.predictions import load_logits
-    from trainables.problems import FieldError
 
     own = predictions.logits
     other = load_logits(ood)
@@ -259,3 +268,51 @@ def _ood(predictions: Predictions, file: Path, ood: Path) -> dict[str, float]:
             "Both must come from one model.",
         )
     return out_of_distribution.separation_at(own, other, predictions.temperature())
+
+
+def _plain(asked: Asked, found: Evaluation) -> dict[str, object]:
+    """The evaluation for JSON; what was not asked for is absent."""
+    from study.terminal.tables import finite
+    from trainables.metrics.conventions import CONVENTIONS
+
+    plain: dict[str, object] = {
+        "num_samples": found.samples,
+        "num_classes": found.classes,
+        "metrics": finite(found.metrics),
+    }
+    if asked.level is not None and found.intervals is not None:
+        plain["intervals"] = {name: one.ends() for name, one in found.intervals.items()}
+        plain |= {"resamples": _resamples(asked.level), "level": asked.level}
+    others = finite(found.conventions)
+    parts = {
+        "post_hoc": {name: finite(row) for name, row in found.post_hoc.items()},
+        "conventions": {
+            name: {**CONVENTIONS[name]._asdict(), "value": value} for name, value in others.items()
+        },
+        "out_of_distribution": found.apart,
+    }
+    return plain | {name: part for name, part in parts.items() if part}
+
+
+def _print(asked: Asked, found: Evaluation) -> None:
+    from study.terminal.tables import conventions_table, metrics_table, post_hoc_table
+
+    console.say(
+        f"{asked.file}: {found.samples} samples, {found.classes} classes, {asked.bins} bins"
+    )
+    values = {**dict.fromkeys(asked.names, math.nan), **found.metrics}
+    if asked.level is None:
+        console.print(metrics_table(values))
+    else:
+        from study.uncertainty.intervals import floor_note, percent, significance
+
+        console.print(metrics_table(values, intervals=found.intervals, level=asked.level))
+        rejected = percent(significance(asked.level))
+        resamples = f"{_resamples(asked.level):,}"
+        console.say(INTERVALS.format(resamples, rejected, floor_note(asked.level)))
+    if found.post_hoc:
+        console.print(post_hoc_table(found.post_hoc))
+    if found.conventions:
+        console.print(conventions_table(found.conventions))
+    if found.apart:
+        console.print(metrics_table(found.apart, title=f"out of distribution: {asked.ood}"))

@@ -62,7 +62,6 @@ def export(
     from study.answer.choice import refuse_confirmation, unfinished_lines
     from study.answer.confirmation import results_of, search_of
     from study.registry.export import export as export_model
-    from study.registry.model_card import confirmed_facts, confirmed_floors
     from study.schema.objective import IN_WORDS, RAW, TEMPERATURE, other_than, searched_for
     from study.schema.uris import public_uri
     from study.store.study import check_home, open_study
@@ -82,11 +81,7 @@ def export(
         asked = TEMPERATURE if temperature else RAW
     is_default = trial is None and pick is None and asked in (None, search.serves)
     why = _why(found, choice, level) if is_default else ()
-    confirmed = confirmed_facts(choice, level)
-    floors = confirmed_floors(choice, level)
-    exported = export_model(
-        choice.study, choice.record, name, alias, uri, confirmed, asked, why, floors, search
-    )
+    exported = export_model(choice, name, alias, uri, asked, why, level)
     made = "registered" if exported.created else "already registered:"
     to = f"; alias {alias} points to it" if alias is not None else ""
     console.say(f"{made} {exported.uri} from {choice.study.name}/{exported.trial}{to}")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
-from study.terminal.console import console, json_option
+from study.terminal.console import (
+    console,
+    json_option,
+    print_json,
+)
 
 
 @click.command()
@@ -18,6 +20,6 @@ def list(kind: str, as_json: bool) -> None:
 
     rows = catalogue(kind)
     if as_json:
-        click.echo(json.dumps(rows))
+        print_json(rows)
     else:
         print_catalogue(console, kind, rows)

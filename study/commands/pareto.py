@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,6 +17,7 @@ from study.terminal.console import (
     interval_is_given,
     interval_option,
     json_option,
+    print_json,
     storage_option,
 )
 
@@ -72,11 +74,8 @@ def pareto(
     the knee is the best compromise. Values are on validation, which the search selects on: the best
     of many trials looks better than it is.
     """
-    from study.analysis.pareto import front, hypervolume, write_front_csv
-    from study.analysis.ranking import Ranking
-    from study.analysis.selection import parse_where, satisfies
+    from study.analysis.pareto import write_front_csv
     from study.store.study import open_study
-    from study.terminal.tables import front_table
 
     if bootstrap is None and compare is None and interval_is_given():
         raise click.UsageError("--interval is for --bootstrap N or --compare A B. Add one of them.")
@@ -85,54 +84,116 @@ def pareto(
     if compare is not None:
         _compare(opened, compare, bootstrap, level, as_json)
         return
-    objectives = opened.objectives
-    conditions = parse_where(where) if where else []
-    ranking = Ranking(opened, opened.records())
-    candidates = [record for record in ranking.eligible if satisfies(record, conditions)]
-    found = front(candidates, objectives)
-    chosen = ranking.knee_among(candidates)
-    volume = hypervolume(found, objectives, ranking.reference)
-    analysis = None if bootstrap is None else _analysis(opened, candidates, bootstrap, level)
-    sure = {record.name: _uncertainty(record, analysis) for record in found if analysis is not None}
+    found = _found(opened, where, bootstrap, level)
     if figure is not None:
-        from study.report.front_figure import front_figure
+        from study.report.front_figure import draw_front, write_figure
 
-        size = opened.recorded.sizes["validation"]
-        front_figure(
-            candidates, objectives, opened.name, figure, size, analysis, chosen, ranking.set_aside
+        drawing = partial(
+            draw_front,
+            found.candidates,
+            opened.objectives,
+            opened.name,
+            opened.recorded.sizes["validation"],
+            found.analysis,
+            found.knee,
+            found.ranking.set_aside,
         )
+        write_figure(figure, drawing)
     if csv_file is not None:
-        write_front_csv(
-            found, csv_file, {name: _columns(values, level) for name, values in sure.items()}
-        )
+        columns = {record.name: _columns(found, record) for record in found.front}
+        write_front_csv(found.front, csv_file, columns)
     if as_json:
-        rows = [_front_row(record) | sure.get(record.name, {}) for record in found]
-        named = [{"metric": one.metric, "direction": one.direction} for one in objectives]
-        whole: dict[str, Any] = {
-            "objectives": named,
-            "front": rows,
-            "knee": chosen and {"method": chosen.label, "number": chosen.number},
-            "hypervolume": volume,
-        }
-        if bootstrap is not None:
-            whole |= {"resamples": bootstrap, "level": level}
-        whole |= {
-            "hypervolume_reference": ranking.reference_values(),
-            "set_aside": ranking.set_aside,
-        }
-        click.echo(json.dumps(whole))
-    elif chosen is None:
-        console.say(_why_none(ranking))
+        print_json(_plain(found))
+    elif found.knee is None:
+        console.say(_why_none(found.ranking))
     else:
-        console.print(front_table(found, objectives, analysis=analysis))
-        _print_values(opened, ranking, chosen, volume, analysis)
-        if bootstrap is not None:
-            from study.uncertainty.intervals import floor_note, percent, significance
-
-            rejected = percent(significance(level))
-            console.say(SHARE.format(rejected, floor_note(level)))
+        _print(found, found.knee)
         for written in filter(None, (figure, csv_file)):
             console.say(f"wrote {written}")
+
+
+@dataclass(frozen=True)
+class Front:
+    """The front of the trials that count and satisfy the conditions, which are `candidates`."""
+
+    ranking: Ranking
+    candidates: list[TrialRecord]
+    front: list[TrialRecord]
+    knee: TrialRecord | None
+    volume: float
+    analysis: Analysis | None  # None: without intervals
+
+    @property
+    def study(self) -> Study:
+        return self.ranking.study
+
+
+def _found(study: Study, where: str | None, bootstrap: int | None, level: float) -> Front:
+    from study.analysis.pareto import front, hypervolume
+    from study.analysis.ranking import Ranking
+    from study.analysis.selection import parse_where, satisfies
+
+    conditions = parse_where(where) if where else []
+    ranking = Ranking(study, study.records())
+    candidates = [record for record in ranking.eligible if satisfies(record, conditions)]
+    members = front(candidates, study.objectives)
+    knee = ranking.knee_among(candidates)
+    volume = hypervolume(members, study.objectives, ranking.reference)
+    analysis = None
+    if bootstrap is not None:
+        from study.uncertainty.bootstrap import analyse_front
+
+        analysis = analyse_front(study, candidates, bootstrap, level)
+    return Front(ranking, candidates, members, knee, volume, analysis)
+
+
+def _columns(found: Front, record: TrialRecord) -> dict[str, float | None]:
+    """The intervals of a trial as CSV columns: ece_low, ece_high; of its floor: ece_floor_mean,
+    ece_floor_low, ..."""
+    analysis = found.analysis
+    if analysis is None:
+        return {}
+    intervals = analysis.intervals[record.name]
+    columns: dict[str, float | None] = {}
+    for name, one in intervals.items():
+        columns |= {f"{name}_low": one.low, f"{name}_high": one.high}
+    for name, one in intervals.items():
+        floor = {} if one.floor is None else one.floor._asdict()
+        columns |= {f"{name}_floor_{part}": value for part, value in floor.items()}
+    share = analysis.shares.get(record.name)
+    return {**columns, "interval_level": analysis.level, "share_on_front": share}
+
+
+def _plain(found: Front) -> dict[str, object]:
+    knee = found.knee
+    plain: dict[str, object] = {
+        "objectives": [asdict(objective) for objective in found.study.objectives],
+        "front": [_row(record, found.analysis) for record in found.front],
+        "knee": knee and {"method": knee.label, "number": knee.number},
+        "hypervolume": found.volume,
+    }
+    if found.analysis is not None:
+        plain |= {"resamples": found.analysis.resamples, "level": found.analysis.level}
+    return {
+        **plain,
+        "hypervolume_reference": found.ranking.reference_values(),
+        "set_aside": found.ranking.set_aside,
+    }
+
+
+def _row(record: TrialRecord, analysis: Analysis | None) -> dict[str, object]:
+    row: dict[str, object] = {
+        "method": record.label,
+        "number": record.number,
+        "params": record.params,
+        "validation": record.metrics,
+        "samples": record.samples,
+    }
+    if analysis is None:
+        return row
+    intervals = analysis.intervals[record.name]
+    ends = {name: one.ends() for name, one in intervals.items()}
+    return {**row, "intervals": ends, "share_on_front": analysis.shares.get(record.name)}
 
 
 def _why_none(ranking: Ranking) -> str:
@@ -145,12 +206,15 @@ def _why_none(ranking: Ranking) -> str:
     return f"no trial counts. {aside}" if aside else "no complete trial yet."
 
 
-def _print_values(
-    study: Study, ranking: Ranking, knee: TrialRecord, volume: float, analysis: Analysis | None
-) -> None:
+def _print(found: Front, knee: TrialRecord) -> None:
     from study.analysis.ranking import set_aside_line
     from study.schema.objective import epoch_note
+    from study.terminal.tables import front_table
 
+    study = found.study
+    ranking = found.ranking
+    analysis = found.analysis
+    console.print(front_table(found.front, study.objectives, analysis=analysis))
     size = study.recorded.sizes["validation"]
     intervals = "values without intervals"
     if analysis is not None:
@@ -161,47 +225,18 @@ def _print_values(
     served = ", ".join(f"{one.metric} {knee.metrics[one.metric]:.4f}" for one in study.served)
     console.say(f"knee: {knee.name} (a compromise as served: {served})")
     console.say(
-        f"hypervolume {volume:.4g} better than {reference}; {size} validation samples, {intervals}"
+        f"hypervolume {found.volume:.4g} better than {reference}; {size} validation samples,"
+        f" {intervals}"
     )
     for line in filter(None, [set_aside_line(ranking.set_aside), study.serves_note]):
         console.say(line)
     if note := epoch_note(study.plain.get("result", "last")):
         console.say(f"{note}.")
+    if analysis is not None:
+        from study.uncertainty.intervals import floor_note, percent, significance
 
-
-def _front_row(record: TrialRecord) -> dict[str, Any]:
-    return {
-        "method": record.label,
-        "number": record.number,
-        "params": record.params,
-        "validation": record.metrics,
-        "samples": record.samples,
-    }
-
-
-def _analysis(
-    study: Study, candidates: list[TrialRecord], resamples: int, level: float
-) -> Analysis:
-    from study.uncertainty.bootstrap import analyse_front
-
-    return analyse_front(study, candidates, resamples, level)
-
-
-def _uncertainty(record: TrialRecord, analysis: Analysis) -> dict[str, Any]:
-    intervals = {name: one.ends() for name, one in analysis.intervals[record.name].items()}
-    return {"intervals": intervals, "share_on_front": analysis.shares.get(record.name)}
-
-
-def _columns(values: dict[str, Any], level: float) -> dict[str, Any]:
-    """The intervals of a trial as CSV columns: ece_low, ece_high; of its floor: ece_floor_mean,
-    ece_floor_low, ..."""
-    intervals = values["intervals"]
-    ends: dict[str, float] = {}
-    for name, one in intervals.items():
-        ends |= {f"{name}_low": one["low"], f"{name}_high": one["high"]}
-    for name, one in intervals.items():
-        ends |= {f"{name}_floor_{part}": value for part, value in one.get("floor", {}).items()}
-    return {**ends, "interval_level": level, "share_on_front": values["share_on_front"]}
+        rejected = percent(significance(analysis.level))
+        console.say(SHARE.format(rejected, floor_note(analysis.level)))
 
 
 def _compare(
@@ -219,7 +254,7 @@ def _compare(
     if as_json:
         metrics = {name: difference._asdict() for name, difference in found.items()}
         how = {"resamples": resamples, "level": level}
-        click.echo(json.dumps({"one": one.name, "other": other.name, **how, "metrics": metrics}))
+        print_json({"one": one.name, "other": other.name, **how, "metrics": metrics})
         return
     console.print(differences_table(study, found, one.name, other.name, level))
     size = study.recorded.sizes["validation"]

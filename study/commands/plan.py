@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,11 +15,15 @@ from study.terminal.console import (
     cpus_option,
     errors,
     json_option,
+    print_json,
     refuse_cpus,
     storage_option,
 )
+from study.terminal.layout import Table
+from study.terminal.steps import Steps
 
 if TYPE_CHECKING:
+    from study.analysis.prediction import Prediction
     from study.engine.probe import ProbedStudy
     from study.schema.spec import StudySpec
     from study.store.study import Study
@@ -62,75 +66,152 @@ def plan(
     if schema:
         from study.schema.json_schema import json_schema
 
-        click.echo(json.dumps(json_schema(), indent=1))
+        print_json(json_schema(), indent=1)
         return
     if spec is None:
         raise click.UsageError("give SPEC, or --schema.")
-    from study.engine.budget import paid_line
-    from study.engine.opening import existing_study, prepare_data, serves_of
-    from study.schema.objective import serves_note
-    from study.schema.uris import without_credentials
-    from study.store.study import reopened, spec_and_study, storage_root
-    from study.terminal.steps import Steps
-
-    study, opened = spec_and_study(spec, storage, trials=trials)
-    root = storage_root(storage, study.storage)
-    prepared = prepare_data(study, spec.name, Steps(errors))
-    # Raises what `run` would raise.
-    stored = existing_study(study, spec.name, reopened(root / study.name, opened), prepared)
-    probed, slots, expected = _probed(
-        study, spec.name, root, prepared, stored, probe, address, cpus
-    )
+    found = _planned(spec, trials, probe, address, cpus, storage)
     if as_json:
-        plain = _plain(study, prepared, explained)
-        if probe and probed is not None:
-            plain["probe"] = _prediction_plain(study, probed, slots)
-        click.echo(json.dumps(without_credentials(plain)))
-        return
-    if explained:
-        _print_explained(study)
-        return
+        from study.schema.uris import without_credentials
+
+        print_json(without_credentials(_plain(found, explained)))
+    elif explained:
+        _print_explained(found.study)
+    else:
+        _print(found)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A study that `run` would run, and what it is expected to cost."""
+
+    study: StudySpec
+    folder: Path  # of its results
+    prepared: Prepared
+    stored: Study | None  # if it has begun
+    expected: dict[str, float] = field(default_factory=dict)  # of the budget, by label
+    probed: ProbedStudy | None = None
+    whole: Prediction | None = None  # by the probe: of all trials trained to their end
+    stopped: Prediction | None = None  # of all trials, if the study stops some early
+
+
+def _planned(
+    file: Path,
+    trials: int | None,
+    probe: bool,
+    address: str | None,
+    cpus: int | None,
+    storage: str | None,
+) -> Planned:
+    """The study of the file; raises what `run` would raise."""
+    from study.engine.opening import existing_study, prepare_data
+    from study.store.study import reopened, spec_and_study, storage_root
+
+    study, opened = spec_and_study(file, storage, trials=trials)
+    folder = storage_root(storage, study.storage) / study.name
+    prepared = prepare_data(study, file.name, Steps(errors))
+    stored = existing_study(study, file.name, reopened(folder, opened), prepared)
+    found = Planned(study, folder, prepared, stored)
+    if not probe and study.budget is None:
+        return found
+    return _probed(found, file.name, probe, address, cpus)
+
+
+def _probed(
+    found: Planned, file_name: str, probe: bool, address: str | None, cpus: int | None
+) -> Planned:
+    """The study with the costs that its budget expects and, if asked for, those of a probe."""
+    from study.analysis.prediction import predict
+    from study.engine.budget import expected_costs
+    from study.engine.probe import probe_here, probe_on_cluster, slots_here
+
+    spec = found.study
+    digest = found.prepared.digest
+    labels = [variant.label for variant in spec.variants]
+    with ExitStack() as stack:
+        steps = stack.enter_context(Steps(errors))
+        if address is not None:
+            from study.machines.nodes import check_nodes
+            from study.machines.ray_session import check_address, joined
+
+            check_address(address)
+            needs = {label: spec.resources_of(label) for label in labels}
+            count = stack.enter_context(joined(address, needs, steps))
+            check_nodes(spec, found.folder.parent, digest, steps)
+            slots = count()
+        elif probe:
+            slots = slots_here(spec, cpus)
+        probed = None
+        if probe:
+            at = probe_here if address is None else probe_on_cluster
+            probed = at(spec, file_name, digest, labels, steps)
+        expected = expected_costs(
+            spec, file_name, found.stored, digest, steps, address is not None, probed
+        )
+    if probed is None:
+        return replace(found, expected=expected)
+    whole = predict(spec, probed.probes, slots)
+    stopped = None
+    if spec.early_stopping is not None:
+        stopped = predict(spec, probed.probes, slots, stopping=True)
+    return replace(found, expected=expected, probed=probed, whole=whole, stopped=stopped)
+
+
+def _plain(found: Planned, explained: bool) -> dict[str, object]:
+    from study.schema.advice import advice
+    from study.schema.explain import explain
+
+    study = found.study
+    plain: dict[str, object] = {
+        "name": study.name,
+        "spec": study.to_mapping(),
+        "data": {
+            "classes": found.prepared.num_classes,
+            "shape": list(found.prepared.input_shape),
+            "sizes": dict(found.prepared.sizes),
+        },
+        "explain": [row._asdict() for row in explain(study)] if explained else [],
+        "warnings": list(advice(study)),
+    }
+    if found.probed is not None and found.whole is not None:
+        from study.terminal.prediction import prediction_plain
+
+        plain["probe"] = {
+            **prediction_plain(found.whole, found.stopped),
+            "memory_free": found.probed.memory_free,
+            "device_size": found.probed.device_size,
+        }
+    return plain
+
+
+def _print(found: Planned) -> None:
+    from study.engine.budget import paid_line
+    from study.engine.opening import serves_of
+    from study.schema.objective import serves_note
+
+    study = found.study
     console.print(
         f"{study.name}: {len(study.variants)} methods x {study.trials} trials of {study.epochs}"
         " epochs",
         style="bold",
     )
-    _print_data(study, prepared)
-    _print_aims(study, prepared)
+    _print_data(study, found.prepared)
+    _print_aims(study, found.prepared)
     _print_methods(study)
-    if note := serves_note(study.objectives, serves_of(study, stored)):
+    if note := serves_note(study.objectives, serves_of(study, found.stored)):
         console.say(f"{note}.")
     if study.budget is not None:
-        console.say(f"{paid_line(study, stored, expected)}.")
-    if probe and probed is not None:
-        _print_prediction(study, probed, slots)
-    console.print(f"results go to {root / study.name}")
+        console.say(f"{paid_line(study, found.stored, found.expected)}.")
+    if found.probed is not None and found.whole is not None:
+        _print_prediction(found.whole, found.stopped, found.probed)
+    console.print(f"results go to {found.folder}")
     console.print(
         "add --explain for every key with its default and every range with its source", style="dim"
     )
 
 
-def _plain(study: StudySpec, prepared: Prepared, explained: bool) -> dict[str, Any]:
-    from study.schema.advice import advice
-    from study.schema.explain import explain
-
-    shapes = {
-        "classes": prepared.num_classes,
-        "shape": list(prepared.input_shape),
-        "sizes": dict(prepared.sizes),
-    }
-    return {
-        "name": study.name,
-        "spec": study.to_mapping(),
-        "data": shapes,
-        "explain": [row._asdict() for row in explain(study)] if explained else [],
-        "warnings": list(advice(study)),
-    }
-
-
 def _print_explained(study: StudySpec) -> None:
     from study.schema.explain import explain
-    from study.terminal.layout import Table
 
     made = Table("key", "value", "default", "allowed", "meaning or source")
     for row in explain(study):
@@ -179,7 +260,6 @@ def _print_aims(study: StudySpec, prepared: Prepared) -> None:
 
 def _print_methods(study: StudySpec) -> None:
     from study.schema.variant import first_standings
-    from study.terminal.layout import Table
 
     made = Table("method", "searched", "tried first")
     for variant in study.variants:
@@ -202,69 +282,9 @@ def _print_kept(study: StudySpec) -> None:
         console.say(line)
 
 
-def _probed(
-    spec: StudySpec,
-    file_name: str,
-    root: Path,
-    prepared: Prepared,
-    stored: Study | None,
-    probe: bool,
-    address: str | None,
-    cpus: int | None,
-) -> tuple[ProbedStudy | None, int, dict[str, float]]:
-    """The probe, if asked for; how many trials fit at once; the costs the budget expects."""
-    from study.engine.budget import expected_costs
-    from study.engine.probe import probe_here, probe_on_cluster, slots_here
-    from study.terminal.steps import Steps
-
-    if not probe and spec.budget is None:
-        return None, 0, {}
-    with ExitStack() as stack:
-        steps = stack.enter_context(Steps(errors))
-        slots = 0
-        if address is not None:
-            from study.machines.nodes import check_nodes
-            from study.machines.ray_session import check_address, joined
-
-            check_address(address)
-            needs = {variant.label: spec.resources_of(variant.label) for variant in spec.variants}
-            count = stack.enter_context(joined(address, needs, steps))
-            check_nodes(spec, root, prepared.digest, steps)
-            slots = count()
-        elif probe:
-            slots = slots_here(spec, cpus)
-        probed = None
-        if probe:
-            at = probe_here if address is None else probe_on_cluster
-            labels = [variant.label for variant in spec.variants]
-            probed = at(spec, file_name, prepared.digest, labels, steps)
-        expected = expected_costs(
-            spec, file_name, stored, prepared.digest, steps, address is not None, probed
-        )
-    return probed, slots, expected
-
-
-def _predictions(spec: StudySpec, probed: ProbedStudy, slots: int) -> tuple[Any, Any]:
-    """The costs of all trials trained to their end and, if the study stops early, with that."""
-    from study.analysis.prediction import predict
-
-    whole = predict(spec, probed.probes, slots)
-    if spec.early_stopping is None:
-        return whole, None
-    return whole, predict(spec, probed.probes, slots, True)
-
-
-def _prediction_plain(spec: StudySpec, probed: ProbedStudy, slots: int) -> dict[str, Any]:
-    from study.terminal.prediction import prediction_plain
-
-    found = prediction_plain(*_predictions(spec, probed, slots))
-    return {**found, "memory_free": probed.memory_free, "device_size": probed.device_size}
-
-
-def _print_prediction(spec: StudySpec, probed: ProbedStudy, slots: int) -> None:
+def _print_prediction(whole: Prediction, stopped: Prediction | None, probed: ProbedStudy) -> None:
     from study.terminal.prediction import prediction_lines, prediction_table
 
-    whole, stopped = _predictions(spec, probed, slots)
     console.print()
     console.print(prediction_table(whole))
     for line in prediction_lines(whole, stopped, probed.memory_free, probed.device_size):

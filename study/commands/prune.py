@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from study.terminal.console import FAILED, console, human_bytes, storage_option, yes_option
+from study.terminal.console import ask_to_delete, console, human_bytes, storage_option, yes_option
 
 
 @click.command()
@@ -46,8 +46,6 @@ def prune(study: str, keep: str, yes: bool, storage: str | None) -> None:
     console.print(
         f"{size:>8}  {len(files)} models of trials that are not on the front; {len(kept)} stay"
     )
-    if not yes and not click.confirm("Delete?", default=False):
-        console.print("nothing was deleted.")
-        raise SystemExit(FAILED)
+    ask_to_delete(yes)
     drop(opened, files)
     console.print(f"deleted {len(files)} models, {size}")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+import webbrowser
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,15 +21,13 @@ from study.terminal.console import (
     storage_option,
     tracking_option,
 )
+from trainables.problems import FieldError
 
 if TYPE_CHECKING:
-    from study.answer.confirmation import Confirmation, Results
-    from study.answer.sizes import Sizes
+    from study.answer.confirmation import Results
     from study.report.comparison import Block, ComparisonTable
     from study.report.page_data import Plain
     from study.store.study import Study
-
-Write = Callable[[Path, bytes], object]  # a file, and what it gets
 
 
 @click.command()
@@ -89,27 +89,37 @@ def report(
         raise click.UsageError(
             f"--every rewrites the HTML page. Leave out --every or --format {form}."
         )
+    from study.store.study import open_study
+
+    opened = [open_study(name, storage) for name in studies]
+    for study in opened:
+        _refuse_confirmation(study)
     if form == "html":
-        _page(studies, output, shown, every, bootstrap, level, storage, tracking)
+        _page(opened, output, shown, every, bootstrap, level, tracking)
     else:
-        _table(studies, form, output, bootstrap, level, storage)
+        _table(opened, form, output, bootstrap, level)
+
+
+def _refuse_confirmation(study: Study) -> None:
+
+    if study.confirms is not None:
+        raise FieldError(
+            study.name,
+            f"confirms '{study.confirms}', whose report covers both",
+            f"Run: calstudy report {study.confirms}",
+        )
 
 
 # ---- the table -----------------------------------------------------------------------------------
 
 
 def _table(
-    studies: tuple[str, ...],
-    form: str,
-    output: Path | None,
-    bootstrap: int,
-    level: float,
-    storage: str | None,
+    studies: Sequence[Study], form: str, output: Path | None, bootstrap: int, level: float
 ) -> None:
     from study.report.paper_table import CSV, caption, to_csv, to_latex, to_markdown
     from trainables.files.output import write_output
 
-    table = _blocks(studies, bootstrap, level, storage)
+    table = _blocks(studies, bootstrap, level)
     text = {"latex": to_latex, "csv": to_csv, "md": to_markdown}[form](table)
     if form == "csv":  # no room for a caption
         errors.print(caption(table, CSV))
@@ -120,20 +130,13 @@ def _table(
     console.say(f"wrote {output}")
 
 
-def _blocks(
-    studies: tuple[str, ...], bootstrap: int, level: float, storage: str | None
-) -> ComparisonTable:
+def _blocks(studies: Sequence[Study], bootstrap: int, level: float) -> ComparisonTable:
     from study.answer.confirmation import results_of
     from study.report.comparison import combine
-    from study.store.study import open_study
-    from trainables.problems import FieldError
 
-    opened = [open_study(name, storage) for name in studies]
-    for study in opened:
-        _refuse_confirmation(study)
     blocks = []
     notes = []
-    for study in opened:
+    for study in studies:
         found = results_of(study)
         if found.missing:
             notes.append(found.missing)
@@ -148,7 +151,6 @@ def _block(found: Results, bootstrap: int, level: float) -> Block:
     from study.answer.confirmation import default_notes
     from study.answer.networks import networks_on_test
     from study.report import comparison as tables
-    from trainables.problems import FieldError
 
     study = found.study
     confirmation = found.confirmation
@@ -174,90 +176,85 @@ def _block(found: Results, bootstrap: int, level: float) -> Block:
         return block
 
 
-def _refuse_confirmation(study: Study) -> None:
-    from trainables.problems import FieldError
-
-    if study.confirms is not None:
-        raise FieldError(
-            study.name,
-            f"confirms '{study.confirms}', whose report covers both",
-            f"Run: calstudy report {study.confirms}",
-        )
-
-
 # ---- the page ------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Page:
+    """A page's content, for `write_page`; what to say of it; how many trials have yet to end."""
+
+    content: Plain
+    notes: list[str]
+    lacking: int
+
+
 def _page(
-    studies: tuple[str, ...],
+    named: Sequence[Study],
     output: Path | None,
     shown: bool,
     every: int | None,
     bootstrap: int,
     level: float,
-    storage: str | None,
     tracking: str | None,
 ) -> None:
-    from study.store.study import open_study
+    from study.report.html import write_page
     from study.tracking.artifacts import try_to_log
     from trainables.files.atomic import write_whole
     from trainables.files.output import write_output
 
-    named = [open_study(study, storage) for study in studies]
-    opened = list({study.directory: study for study in named}.values())
-    for study in opened:
-        _refuse_confirmation(study)
-    folder = opened[0].directory
-    if len(opened) > 1:
+    studies = list({study.directory: study for study in named}.values())
+    folder = studies[0].directory
+    if len(studies) > 1:
         folder = folder.parent
     file = (output or folder / "report.html").absolute()
     # Once: a study deleted meanwhile is not made again.
     file.parent.mkdir(parents=True, exist_ok=True)
-    write: Write = write_whole if output is None else write_output
-    notes, lacking = _write(opened, file, write, every, bootstrap, level)
-    if shown:
-        _show(file)
-    if every and lacking:
-        trials = "1 trial has" if lacking == 1 else f"{lacking:,} trials have"
+
+    def write(studies: Sequence[Study], every: int | None) -> Page:
+        page = _whole(studies, every, bootstrap, level)
+        write_page(file, page.content, write_whole if output is None else write_output)
+        return page
+
+    page = write(studies, every)
+    if shown and not webbrowser.open(file.as_uri()):
+        console.print("could not start a browser; open the file yourself.")
+    if every and page.lacking:
+        trials = "1 trial has" if page.lacking == 1 else f"{page.lacking:,} trials have"
         console.say(
             f"wrote {file}; {trials} yet to end. Rewriting it every {every} s; Ctrl-C stops."
         )
-        notes = _rewrite(opened, file, write, every, bootstrap, level)
-    for note in notes:
+        page = _rewrite(studies, every, write)
+    for note in page.notes:
         console.say(note)
     console.say(f"wrote {file}, {file.stat().st_size / 1e6:.1f} MB")
     if file.is_file():  # what was written into a pipe is not there to upload
-        for study in opened:
+        for study in studies:
             console.say(try_to_log(study, [file], None, tracking))
 
 
 def _rewrite(
-    studies: list[Study], file: Path, write: Write, every: int, bootstrap: int, level: float
-) -> list[str]:
-    """Rewrite the page until all trials have ended or Ctrl-C; returns the notes of the last."""
+    studies: Sequence[Study], every: int, write: Callable[[Sequence[Study], int | None], Page]
+) -> Page:
+    """Rewrite the page until all trials have ended or Ctrl-C; returns the last."""
     from study.store.study import open_directory
 
     try:
-        lacking = 1
-        while lacking:
+        while True:
             time.sleep(every)
             # It may get more trials.
             studies = [open_directory(each.directory, each.name) for each in studies]
-            notes, lacking = _write(studies, file, write, every, bootstrap, level)
+            page = write(studies, every)
+            if not page.lacking:
+                return page
     except KeyboardInterrupt:
-        notes, _ = _write(studies, file, write, None, bootstrap, level)
-    return notes
+        return write(studies, None)
 
 
-def _write(
-    studies: list[Study], file: Path, write: Write, every: int | None, bootstrap: int, level: float
-) -> tuple[list[str], int]:
-    """Write the page from the storage as it is now; returns its notes and how many trials have yet
-    to end.
+def _whole(studies: Sequence[Study], every: int | None, bootstrap: int, level: float) -> Page:
+    """The page from the storage as it is now.
 
     every: seconds after which the page reloads itself, unless all have ended.
     """
-    from study.report.html import write_page
     from study.report.page_data import gather_page
 
     gathered = []
@@ -269,8 +266,7 @@ def _write(
         notes += found["notes"]
         lacking += left
     made = f"{datetime.now():%d %B %Y, %H:%M}"
-    write_page(file, gather_page(gathered, made, every if lacking else None), write)
-    return notes, lacking
+    return Page(gather_page(gathered, made, every if lacking else None), notes, lacking)
 
 
 def _gathered(study: Study, bootstrap: int, level: float) -> tuple[Plain, int]:
@@ -278,10 +274,11 @@ def _gathered(study: Study, bootstrap: int, level: float) -> tuple[Plain, int]:
     from study.analysis.states import Snapshot, done, summed
     from study.answer.answer import answer
     from study.answer.confirmation import results_of
+    from study.answer.sizes import sizes_of
+    from study.report.page_confirmation import shown_floors
     from study.report.page_data import gather
     from study.store.driver_lock import driver_is_alive
     from study.uncertainty.bootstrap import analyse_front
-    from trainables.problems import FieldError
 
     alive = driver_is_alive(study.directory, study.ledger)  # before the ledger is read
     results = results_of(study)
@@ -300,7 +297,8 @@ def _gathered(study: Study, bootstrap: int, level: float) -> tuple[Plain, int]:
     sizes = None
     unread: Sequence[str] = ()
     if confirmation is not None:
-        sizes = _sizes(confirmation, bootstrap, level)
+        objectives = [objective.metric for objective in study.objectives]
+        sizes = sizes_of(confirmation, shown_floors(study), objectives, bootstrap, level)
         unread = sizes.problems
         lacking += confirmation.study.lacking(confirmation.records)
         lacking += sum(len(row.records) - len(row.tests) for row in confirmation.rows)
@@ -308,19 +306,3 @@ def _gathered(study: Study, bootstrap: int, level: float) -> tuple[Plain, int]:
     notes = [*found["notes"], *filter(None, (refused, results.missing, *unread))]
     found |= {"answer": said, "notes": notes, "refused": bootstrap > 0 and analysis is None}
     return found, lacking
-
-
-def _sizes(confirmation: Confirmation, bootstrap: int, level: float) -> Sizes:
-    from study.answer.sizes import sizes_of
-    from study.report.page_confirmation import shown_floors
-
-    study = confirmation.search
-    objectives = [objective.metric for objective in study.objectives]
-    return sizes_of(confirmation, shown_floors(study), objectives, bootstrap, level)
-
-
-def _show(file: Path) -> None:
-    import webbrowser
-
-    if not webbrowser.open(file.as_uri()):
-        console.print("could not start a browser; open the file yourself.")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 
 import click
 
-from study.terminal.console import console, json_option, storage_option
+from study.terminal.console import (
+    console,
+    json_option,
+    print_json,
+    storage_option,
+)
 
 
 @click.command()
@@ -33,15 +37,16 @@ def status(study: str, storage: str | None, as_json: bool) -> None:
     opened = open_study(study, storage)
     now = snapshot(opened)
     missing = missing_confirmation(opened)
+    found = stalled(now.ranking)
     if as_json:
-        found = {each.label: asdict(each) for each in stalled(now.ranking)}
         plain = {
             "name": opened.name,
             "methods": now.counts,
-            "stalled": found,
+            "stalled": {each.label: asdict(each) for each in found},
             "confirmation_missing": missing,
+            "spending": spending_plain(opened, now.records),
         }
-        click.echo(json.dumps({**plain, "spending": spending_plain(opened, now.records)}))
+        print_json(plain)
         return
     console.say(f"{opened.name} in {opened.directory}")
     console.print(states_table(now.counts))
@@ -51,7 +56,7 @@ def status(study: str, storage: str | None, as_json: bool) -> None:
     if saved := saved_line(opened, now.records):
         console.print(f"{saved}.")
     console.say(budget_line(opened, now.records, now.alive))
-    for sentence in stalled_lines(stalled(now.ranking)):
+    for sentence in stalled_lines(found):
         console.say(sentence)
     if missing is not None:
         console.say(f"{missing}. {RESTORE}.")

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 
-from study.terminal.console import console, json_option, storage_option
+from study.terminal.console import (
+    console,
+    json_option,
+    print_json,
+    storage_option,
+)
 from trainables.plain import Value
 
 
@@ -38,7 +42,7 @@ def trials(study: str, file: Path | None, storage: str | None, as_json: bool) ->
     now = snapshot(opened)
     rows = trial_rows(now)
     if as_json:
-        click.echo(json.dumps(rows))
+        print_json(rows)
     elif file is not None:
         write_csv(
             [row | {name: _utc(row[name]) for name in ("started", "ended")} for row in rows], file

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from study.terminal.console import (
     console,
     errors,
     json_option,
+    print_json,
     storage_option,
     tracking_option,
 )
@@ -65,7 +65,7 @@ def verify(
     root = storage_root(storage)
     report = verify_model(model_uri, resolve_uri(tracking, None, root), root, extensions, keep)
     if as_json:
-        click.echo(json.dumps(report.to_json()))
+        print_json(report.to_json())
     elif report.problem is not None:
         errors.print(f"{model_uri}: NOT verified: {report.problem}")
     else:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version as library_version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
+from study.answer.choice import Choice
 from study.answer.confirmation import search_of
+from study.registry.model_card import Facts, confirmed_facts, confirmed_floors
 from study.registry.upload import (
     Candidate,
     ExportError,
@@ -34,9 +36,11 @@ from study.store.files import stored_classifier, stored_predictions
 from study.store.study import Study
 from study.store.trials import TrialRecord
 from study.tracking.client import PREFIX
+from study.uncertainty.intervals import LEVEL
 from trainables.metrics import scores
 from trainables.outputs.classifier import batches
 from trainables.outputs.predictions import Predictions
+from trainables.plain import Value
 from trainables.plugins import name_of
 
 if TYPE_CHECKING:
@@ -71,40 +75,42 @@ class Exported:
 
 
 def export(
-    study: Study,
-    record: TrialRecord,
+    choice: Choice,
     name: str,
     alias: str | None,
     tracking_uri: str,
-    confirmed: dict[str, Any] | None = None,
     serves: str | None = None,
     answer: Sequence[str] = (),
-    floors: dict[str, dict[str, list[float]]] | None = None,
-    search: Study | None = None,
+    level: float = LEVEL,
 ) -> Exported:
     """Register the trial's model as a version of `name`, or find that; point `alias` to it.
 
-    confirmed, floors: of `model_card`, for a seed of a confirmation. serves: TEMPERATURE or RAW;
-    None: as the search says. answer: sentences for the card. search: the study that `study`
-    confirms, or itself, if it is open. Raises ExportError if the model does
-    not reproduce the measured probabilities, or cannot be registered, or if `alias` would lose its
-    temperature unasked.
+    serves: TEMPERATURE or RAW; None: as the search says. answer: sentences for the card. level: of
+    the card's intervals, for a seed of a confirmation. Raises ExportError if the model does not
+    reproduce the measured probabilities, or cannot be registered, or if `alias` would lose its
+    temperature unasked; as `confirmed_facts` does.
     """
+    study = choice.study
+    confirmed = {
+        "confirmed": confirmed_facts(choice, level),
+        "floors": confirmed_floors(choice, level),
+    }
     with quiet(), server(tracking_uri) as client:
         check_names(name, alias)
         if serves is None:
-            serves = (search or search_of(study)).serves
+            search = choice.confirmation.search if choice.confirmation else search_of(study)
+            serves = search.serves
             if serves == RAW and alias is not None:
                 _check_alias(client, name, alias)
-        run = run_of(client, study, record)
-        candidate = _candidate(study, record, serves, confirmed, answer, floors)
+        run = run_of(client, study, choice.record)
+        candidate = _candidate(study, choice.record, serves, confirmed, answer)
         version, is_new = register_once(client, study, run, candidate, name)
         if alias is not None and alias not in version.aliases:
             client.set_registered_model_alias(name, alias, version.version)
     return Exported(
         name=name,
         version=int(version.version),
-        trial=record.name,
+        trial=choice.record.name,
         serves=serves,
         temperature=json.loads(version.tags[PREFIX + "temperature"]),
         metrics=json.loads(version.tags[PREFIX + "metrics"]),
@@ -131,11 +137,13 @@ def _candidate(
     study: Study,
     record: TrialRecord,
     serves: str,
-    confirmed: dict[str, Any] | None,
+    confirmed: Facts,
     answer: Sequence[str],
-    floors: dict[str, dict[str, list[float]]] | None,
 ) -> Candidate:
-    """The model as served. Raises ExportError unless it gives the measured probabilities."""
+    """The model as served. confirmed: what its facts say of a confirmation.
+
+    Raises ExportError unless it gives the measured probabilities.
+    """
     if record.state != "complete":
         raise ExportError(f"{record.name} is {record.state}; only complete trials have a model")
     config = study.config_of(record)
@@ -178,14 +186,11 @@ def _candidate(
     }
     if record.extensions:
         facts["extensions"] = record.extensions
-    if confirmed is not None:
-        facts["confirmed"] = confirmed
-    if floors:
-        facts["floors"] = floors
+    facts |= {name: found for name, found in confirmed.items() if found}
     return Candidate(classifier, split, probs, difference, record, facts, answer)
 
 
-def _searched_values(study: Study, record: TrialRecord) -> dict[str, Any]:
+def _searched_values(study: Study, record: TrialRecord) -> Mapping[str, Value]:
     """The trial's searched values; a confirmation has them fixed in its spec."""
     if study.spec.confirms is None:
         return record.params

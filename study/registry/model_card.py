@@ -10,6 +10,7 @@ from typing import Any
 
 from study.answer.choice import Choice, median_seed
 from study.answer.networks import networks_on_test
+from study.answer.phrases import first_upper
 from study.schema.objective import (
     IN_WORDS,
     RAW,
@@ -26,8 +27,8 @@ from study.schema.recommendations import OWN_SETTINGS, standing, standing_text
 from study.schema.temperature import FIT_IN_WORDS, temperature_note
 from study.store.files import checked_file
 from study.store.openings import TEST_FILE, Tested
-from study.uncertainty.bootstrap import RESAMPLES, measured
-from study.uncertainty.intervals import LEVEL, Floor, floor_note, intervals, percent
+from study.uncertainty.bootstrap import RESAMPLES, intervals_of, measured
+from study.uncertainty.intervals import LEVEL, Floor, floor_note, percent
 from study.uncertainty.methods import floors_over_seeds
 from study.uncertainty.resampling import Draws
 from trainables import metrics
@@ -35,8 +36,10 @@ from trainables.config import build
 from trainables.method import Method
 from trainables.outputs.predictions import Predictions
 
+Facts = Mapping[str, Any]  # what a version's record holds: plain values
 
-def card(facts: dict[str, Any], name: str, answer: Sequence[str] = ()) -> str:
+
+def card(facts: Facts, name: str, answer: Sequence[str] = ()) -> str:
     """The card of a model with these facts. answer: sentences that say why it was chosen."""
     config = facts["config"]
     trial = facts["metrics_of_trial"]
@@ -98,7 +101,7 @@ def card(facts: dict[str, Any], name: str, answer: Sequence[str] = ()) -> str:
             *rows,
             "",
             (
-                f"{searched[0].upper()}{searched[1:]}. `calstudy export ... --{other_than(serves)}`"
+                f"{first_upper(searched)}. `calstudy export ... --{other_than(serves)}`"
                 f" registers it {otherwise}. After temperature: cross-fitted {FIT_IN_WORDS}, no"
                 " sample is used to fit its own temperature. Because this trial was selected on"
                 " validation, its values tend to look better than they are. The test split was not"
@@ -124,7 +127,7 @@ def card(facts: dict[str, Any], name: str, answer: Sequence[str] = ()) -> str:
     )
 
 
-def _whence(facts: dict[str, Any]) -> str:
+def _whence(facts: Facts) -> str:
     """Heading of the hyperparameter list."""
     confirmed = facts.get("confirmed")
     if confirmed is None:
@@ -133,10 +136,10 @@ def _whence(facts: dict[str, Any]) -> str:
         return "Hyperparameters found by the search, fixed here"
     whose = _whose(facts)
     rest = "" if whose == OWN_SETTINGS else "; the rest as in the study"
-    return f"{whose[0].upper()}{whose[1:]}{rest}"
+    return f"{first_upper(whose)}{rest}"
 
 
-def _retrains(facts: dict[str, Any]) -> str:
+def _retrains(facts: Facts) -> str:
     """The model of the tables and of the answer that a confirmed trial is a seed of."""
     confirmed = facts.get("confirmed")
     if confirmed is None:
@@ -144,7 +147,7 @@ def _retrains(facts: dict[str, Any]) -> str:
     return f": seed {_seed(facts['trial'])} of `{_model(confirmed)}`"
 
 
-def _model(confirmed: Mapping[str, Any]) -> str:
+def _model(confirmed: Facts) -> str:
     """The model's name, as everywhere: of the trial that was retrained, or of the default."""
     searched = confirmed["searched"]
     return str(confirmed["label"] if searched is None else searched["trial"])
@@ -155,7 +158,7 @@ def _seed(trial: str) -> int:
     return int(trial.rpartition("/")[2])
 
 
-def _whose(facts: dict[str, Any]) -> str:
+def _whose(facts: Facts) -> str:
     """The words for whose settings the method has, where none were searched."""
     return standing_text(standing(build(Method, facts["config"]["method"])))
 
@@ -167,7 +170,7 @@ def _figure(value: float | None) -> str:
 # ---- confirmation --------------------------------------------------------------------------------
 
 
-def confirmed_facts(choice: Choice, level: float = LEVEL) -> dict[str, Any] | None:
+def confirmed_facts(choice: Choice, level: float = LEVEL) -> Facts | None:
     """A confirmed choice's metrics by seed, of test with intervals; None for an unconfirmed one.
 
     Raises FieldError if a seed's test predictions are missing or altered.
@@ -200,7 +203,7 @@ def confirmed_facts(choice: Choice, level: float = LEVEL) -> dict[str, Any] | No
     return facts
 
 
-def confirmed_floors(choice: Choice, level: float = LEVEL) -> dict[str, dict[str, list[float]]]:
+def confirmed_floors(choice: Choice, level: float) -> dict[str, dict[str, list[float]]]:
     """{seed: {calibration error on test: its floor}}; beside the facts, which identify a version.
 
     Raises as `confirmed_facts`.
@@ -237,17 +240,12 @@ def _with_intervals(
     """
     answers = Predictions.load(checked_file(choice.study, record, TEST_FILE, tested.digests))
     draws = Draws.of(len(answers.labels), RESAMPLES, 0)
-    found: dict[str, list[float]] = {}
-    for prefix, temperature in (("", 1.0), (metrics.AFTER_TEMPERATURE, tested.temperature)):
-        scaled = Predictions(answers.logits.double() / temperature, answers.labels)
-        of_split = intervals(measured(scaled, draws, metrics.ESSENTIAL)[""], level)
-        for name in metrics.ESSENTIAL:
-            ends = of_split[name][1:] if name in of_split else ()
-            found[prefix + name] = [tested.metrics[prefix + name], *ends]
-    return found
+    names = list(chain(*zip(*_pairs(), strict=True)))
+    sure = intervals_of(measured(answers, draws, names, tested.temperature), names, level)
+    return {name: [tested.metrics[name], *sure.get(name, ())[1:]] for name in names}
 
 
-def _confirmed_section(facts: dict[str, Any]) -> list[str]:
+def _confirmed_section(facts: Facts) -> list[str]:
     """From validation to test: the search's value, fresh seeds there, each of them on test."""
     confirmed = facts.get("confirmed")
     serves = facts["serves"]
@@ -276,8 +274,7 @@ def _confirmed_section(facts: dict[str, Any]) -> list[str]:
     whose = _whose(facts) if searched is None else "found by the search"
     notes = []
     if floors:
-        note = floor_note(confirmed.get("level", LEVEL))
-        notes = [f"{note[0].upper()}{note[1:]}", ""]
+        notes = [first_upper(floor_note(confirmed.get("level", LEVEL))), ""]
     median = (
         ", the seed with the median validation value of the first objective" * confirmed["median"]
     )

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from study.registry.model_card import card
+from study.registry.model_card import Facts, card
 from study.registry.verify import (
     CARD,
     PROBABILITIES,
@@ -88,7 +88,7 @@ class Candidate:
     probs: np.ndarray  # [N, K] float32, of the validation split
     difference: float
     record: TrialRecord
-    facts: dict[str, Any]
+    facts: Facts
     answer: Sequence[str] = ()
 
     @property

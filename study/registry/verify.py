@@ -87,7 +87,7 @@ class VerifyReport:
     def ok(self) -> bool:
         return self.problem is None and bool(self.checks) and all(check.ok for check in self.checks)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Plain values; None for a number that is not finite."""
         checks = [{**asdict(check), "found": _finite(check.found)} for check in self.checks]
         return {"ok": self.ok, **asdict(self), "checks": checks}
@@ -181,9 +181,7 @@ def compare(
         differs = _distance(values.get(name), expected)
         is_tie = differs > METRIC_LIMIT >= _distance(settled.get(name), expected) and checks[0].ok
         label = f"{name} ({int(flipped.sum())} samples on a tie)" if is_tie else name
-        checks.append(
-            Comparison(label, _short(differs), METRIC_LIMIT, is_tie or differs <= METRIC_LIMIT)
-        )
+        checks.append(_check(label, differs, METRIC_LIMIT, is_tie))
     return [checks, int(flipped.sum()), values]
 
 
@@ -205,12 +203,8 @@ def _distance(found: float | None, expected: float | None) -> float:
     return abs(found - expected)
 
 
-def _check(name: str, found: float, limit: float) -> Comparison:
-    return Comparison(name, _short(found), limit, found <= limit)
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.3g}")
+def _check(name: str, found: float, limit: float, is_tie: bool = False) -> Comparison:
+    return Comparison(name, float(f"{found:.3g}"), limit, is_tie or found <= limit)
 
 
 # ---- the caller ----------------------------------------------------------------------------------
@@ -277,8 +271,8 @@ def missing_database(tracking_uri: str) -> Path | None:
 def examine(
     model_uri: str,
     storage: Path,
-    extensions: Path | None = None,
-    keep: Path | None = None,
+    extensions: Path | None,
+    keep: Path | None,
 ) -> VerifyReport:
     """Verify in this process. Raises NotVerified and MLflow's errors."""
     import mlflow
@@ -366,7 +360,7 @@ def _listed(names: list[str]) -> str:
     return f" ({', '.join(names)})" if names else ""
 
 
-def _read(directory: Path, uri: str) -> tuple[dict[str, Any], np.ndarray, Tensor]:
+def _read(directory: Path, uri: str) -> tuple[Mapping[str, Any], np.ndarray, Tensor]:
     """The record, the probabilities [N, K] and the labels [N] registered with the model."""
     if not (directory / RECORD).is_file() or not (directory / PROBABILITIES).is_file():
         raise NotVerified(
@@ -406,7 +400,7 @@ def refuse_code(directory: Path) -> None:
         raise NotVerified(f"its {error} It was not loaded.") from None
 
 
-def _own_extensions(record: dict[str, Any], version: ModelVersion, storage: Path) -> Path | None:
+def _own_extensions(record: Mapping[str, Any], version: ModelVersion, storage: Path) -> Path | None:
     """The extensions of the study in `storage`, unless the data set is ours: no tag says where."""
     wanted = record["config"]["data"]["name"]
     if wanted in data.names():
@@ -432,7 +426,7 @@ def _own_extensions(record: dict[str, Any], version: ModelVersion, storage: Path
     return folder
 
 
-def _validation(record: dict[str, Any], extensions: Path | None) -> Split:
+def _validation(record: Mapping[str, Any], extensions: Path | None) -> Split:
     config = record["config"]
     if extensions is not None:
         use_extensions(extensions)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
 
@@ -21,10 +20,8 @@ from study.store.files import HISTORY, checked_file, stored_predictions
 from study.store.history import read_history
 from study.store.study import Study
 from study.store.trials import TrialRecord, Trials
+from study.uncertainty.bootstrap import Analysis, analyse
 from trainables.problems import FieldError, nearest
-
-if TYPE_CHECKING:
-    from study.uncertainty.bootstrap import Analysis
 
 Drawn = Iterator[tuple[str, Figure]]  # a file's stem, and what it shows
 
@@ -61,20 +58,13 @@ class Gallery:
     @cached_property
     def analysis(self) -> Analysis | None:
         """Intervals of the objectives, and shares; None if unavailable: `absent` has the reason."""
-        from study.uncertainty.bootstrap import analyse
-
         wanted = [objective.metric for objective in self.study.objectives]
         try:
             if not self.resamples:
                 return None
             aside = self.ranking.set_aside
             return analyse(
-                self.study,
-                self.complete,
-                self.resamples,
-                wanted=wanted,
-                level=self.level,
-                aside=aside,
+                self.study, self.complete, self.resamples, wanted, level=self.level, aside=aside
             )
         except FieldError as error:
             self.absent.append(f"intervals of the Pareto front: {error}")

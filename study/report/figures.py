@@ -16,14 +16,13 @@ from matplotlib.ticker import (
     EngFormatter,
     FormatStrFormatter,
     LogLocator,
-    MaxNLocator,
     NullLocator,
-    ScalarFormatter,
 )
 
 from study.analysis.importance import LEAST, Searched
 from study.analysis.progression import Growth, History, Values, by_epoch
 from study.analysis.reliability import BINS, STATEMENT, Reliability
+from study.answer.phrases import counted
 from study.report.front_figure import in_reach
 from study.report.style import (
     BIN_KEY,
@@ -35,7 +34,9 @@ from study.report.style import (
     LegendEntry,
     Style,
     displayed,
+    dot,
     finish,
+    linear_ticks,
     new_figure,
     styles_of,
     wrapped,
@@ -109,12 +110,9 @@ def _draw_bins(axes: Axes, found: Reliability) -> None:
 
 
 def _bin_entries() -> list[LegendEntry]:
-    dots = [
-        Line2D([], [], color=colour, marker=marker, markersize=4, linestyle="none")
-        for colour, marker in (INSIDE, OUTSIDE)
-    ]
     line = Line2D([], [], color="0.4", linewidth=0.7, linestyle="--")
-    return list(zip((*dots, Patch(color="0.85"), line), BIN_KEY, strict=True))
+    handles = (dot(INSIDE), dot(OUTSIDE), Patch(color="0.85"), line)
+    return list(zip(handles, BIN_KEY, strict=True))
 
 
 # ---- how a study grows ---------------------------------------------------------------------------
@@ -156,9 +154,9 @@ def draw_growth(
     grid[-1, 0].set_xlabel("finished trials", fontsize=TEXT)
     grid[-1, 1].set_xlabel("training samples seen", fontsize=TEXT)
     for axes in grid.flat:
-        _ticks(axes.xaxis, integer=True)
+        linear_ticks(axes.xaxis, integer=True)
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-        _ticks(axes.yaxis)
+        linear_ticks(axes.yaxis)
     note = wrapped([growth_note(reference)])
     finish(figure, list(grid.flat), title, entries, note, PANEL * len(rows))
     return figure
@@ -225,19 +223,9 @@ def draw_searched(
                 )
     for axes, path in zip(grid[-1], paths, strict=True):
         axes.set_xlabel(path.removeprefix("method."), fontsize=TEXT)
-    entries = [
-        (Line2D([], [], color=style[0], marker=style[1], markersize=4, linestyle="none"), "trial")
-    ]
+    entries: list[LegendEntry] = [(dot(style), "trial")]
     if members.any():
-        edged = Line2D(
-            [],
-            [],
-            color=style[0],
-            marker=style[1],
-            markersize=4.5,
-            markeredgecolor="black",
-            linestyle="none",
-        )
+        edged = dot(style, 4.5, markeredgecolor="black")
         entries.append((edged, "on the study's Pareto front"))
     note = wrapped(_search_notes(found, len(records), int(hidden.sum())))
     finish(figure, list(grid.flat), title, entries, note, 1.25 * len(objectives))
@@ -265,10 +253,10 @@ def _draw_values(
             axes.set_xlim(low * (low / high) ** 0.05, high * (high / low) ** 0.05)
             _log_ticks(axes.xaxis)
         else:
-            _ticks(axes.xaxis)
+            linear_ticks(axes.xaxis)
             axes.set_xlim(low - 0.05 * (high - low), high + 0.05 * (high - low))
     x = np.array(values, np.float64)
-    _ticks(axes.yaxis)
+    linear_ticks(axes.yaxis)
     colour, marker = style
     axes.scatter(
         x[~members], y[~members], s=11, c=colour, marker=marker, alpha=0.6, linewidths=0, zorder=2
@@ -286,7 +274,7 @@ def _draw_values(
 
 
 def _search_notes(found: Searched, trials: int, hidden: int) -> list[str]:
-    notes = [f"{trials:,} complete trial{'s' * (trials != 1)}, validation split."]
+    notes = [f"{counted(trials, 'complete trial')}, validation split."]
     if hidden:
         notes.append(f"{hidden} of them {'lie' if hidden > 1 else 'lies'} outside the axes.")
     return [" ".join([*notes, importance_note(found)])]
@@ -352,8 +340,8 @@ def draw_gamma(
         )
         axes.plot(epochs, by_epoch(history, "gamma_q50")[1], color=colour, linewidth=1.1)
         axes.set_title(label, fontsize=TEXT)
-        _ticks(axes.xaxis, integer=True)
-        _ticks(axes.yaxis)
+        linear_ticks(axes.xaxis, integer=True)
+        linear_ticks(axes.yaxis)
         axes.set_ylim(bottom=0)
     for axes in grid.flat[len(histories) :]:
         axes.set_axis_off()
@@ -395,12 +383,14 @@ def _draw_epochs(
                 **_LINE,
             )
         axes.set_title(heading, fontsize=TEXT)
-        _ticks(axes.xaxis, integer=True)
+        linear_ticks(axes.xaxis, integer=True)
         logarithmic = name not in LINEAR
         axes.set_yscale("log" if logarithmic else "linear")
         axes.set_ylim(settled_limits([values for _, values in lines.values()], logarithmic))
-        ticks = _log_ticks if logarithmic else _ticks
-        ticks(axes.yaxis)
+        if logarithmic:
+            _log_ticks(axes.yaxis)
+        else:
+            linear_ticks(axes.yaxis)
     for axes in grid[-1]:
         axes.set_xlabel("epoch", fontsize=TEXT)
     finish(
@@ -423,11 +413,6 @@ def settled_limits(lines: Sequence[Values], logarithmic: bool) -> tuple[float, f
 
 
 # ---- ticks ---------------------------------------------------------------------------------------
-
-
-def _ticks(axis: Axis, integer: bool = False) -> None:
-    axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10], integer=integer))
-    axis.set_major_formatter(ScalarFormatter(useOffset=False))
 
 
 def _log_ticks(axis: Axis) -> None:

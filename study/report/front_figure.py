@@ -14,7 +14,6 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator, ScalarFormatter
 from numpy.typing import NDArray
 
 from study.analysis import pareto
@@ -27,11 +26,14 @@ from study.report.style import (
     Style,
     check_suffix,
     displayed,
+    dot,
     finish,
+    linear_ticks,
     new_figure,
     our_settings,
     save,
     styles_of,
+    wrapped,
 )
 from study.schema.objective import Objective
 from study.store.trials import TrialRecord
@@ -51,19 +53,10 @@ Place = tuple[float, float]  # of a trial on the two axes
 
 
 @our_settings()
-def front_figure(
-    records: Sequence[TrialRecord],
-    objectives: Sequence[Objective],
-    title: str,
-    path: Path,
-    samples: int | None = None,
-    analysis: Analysis | None = None,
-    knee: TrialRecord | None = None,
-    aside: Reasons = NONE,
-) -> None:
-    """Write `draw_front` as PNG, PDF or SVG, by the suffix. Raises FieldError at `figure`."""
+def write_figure(path: Path, draw: Callable[[], Figure]) -> None:
+    """Write what is drawn as PNG, PDF or SVG, by the suffix. Raises FieldError at `figure`."""
     check_suffix(path)
-    save(draw_front(records, objectives, title, samples, analysis, knee, aside), path, write_output)
+    save(draw(), path, write_output)
 
 
 def draw_front(
@@ -95,13 +88,16 @@ def draw_front(
     outside = _set_axes(axes, finished, front, objectives[:2])
     height = PLOT_HEIGHT
     if len(objectives) == 1:
-        _name_strips(axes, list(styles))
+        axes.set_yticks(range(len(styles)), list(styles))
+        axes.set_ylim(len(styles) - 0.5, -0.5)  # the first method on top
         height = STRIP_HEIGHT * len(styles) + 0.5
-    for label, style in styles.items():
-        own = [places[record.name] for record in finished if record.label == label]
-        _draw_trials(axes, own, style)
+    for label, (colour, marker) in styles.items():
+        x, y = np.array([places[one.name] for one in finished if one.label == label]).T
+        axes.scatter(x, y, s=11, c=colour, marker=marker, alpha=0.55, linewidths=0, zorder=2)
     if len(objectives) == 2:
-        _draw_steps(axes, [places[record.name] for record in front])
+        # Neighbours meet in the corner as bad as either: points behind the line are dominated.
+        x, y = np.array([places[record.name] for record in front]).T
+        axes.plot(x, y, drawstyle="steps-post", zorder=3, color="black", linewidth=LINE)
     if analysis is not None:
         inside = [record for record in front if record.name not in outside]
         _draw_intervals(axes, inside, places, objectives[:2], analysis)
@@ -199,31 +195,13 @@ def _set_axes(
         set_limits(low - margin, high + margin)
         outside |= (column < low - margin) | (column > high + margin)
         axis.set_label_text(textwrap.fill(axis_label(objective), 44), fontsize=TEXT)
-        axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
-        axis.set_major_formatter(ScalarFormatter(useOffset=False))
+        linear_ticks(axis, 6)
     return {record.name for record, one in zip(finished, outside, strict=True) if one}
 
 
 def _strip_place(record: TrialRecord, methods: Sequence[str]) -> float:
     """Height within its method's strip: spread by the golden ratio, so equal values lie apart."""
     return methods.index(record.label) + 0.6 * (record.number * (math.sqrt(5) - 1) / 2 % 1.0) - 0.3
-
-
-def _name_strips(axes: Axes, methods: Sequence[str]) -> None:
-    axes.set_yticks(range(len(methods)), methods)
-    axes.set_ylim(len(methods) - 0.5, -0.5)  # the first method on top
-
-
-def _draw_trials(axes: Axes, places: Sequence[Place], style: Style) -> None:
-    x, y = np.array(places).T
-    colour, marker = style
-    axes.scatter(x, y, s=11, c=colour, marker=marker, alpha=0.55, linewidths=0, zorder=2)
-
-
-def _draw_steps(axes: Axes, front: Sequence[Place]) -> None:
-    """Neighbours meet in the corner as bad as either: points behind the line are dominated."""
-    x, y = np.array(front).T
-    axes.plot(x, y, drawstyle="steps-post", zorder=3, color="black", linewidth=LINE)
 
 
 def _draw_intervals(
@@ -287,10 +265,7 @@ def _entries(
     ring = _ring(7.0)
     if objectives == 1:
         return [(ring, f"best: {knee.name}")]
-    entries: list[LegendEntry] = []
-    for label, (colour, marker) in styles.items():
-        dot = Line2D([], [], color=colour, marker=marker, markersize=4, linestyle="none")
-        entries.append((dot, label))
+    entries: list[LegendEntry] = [(dot(style), label) for label, style in styles.items()]
     member = Line2D(
         [],
         [],
@@ -339,4 +314,4 @@ def _caption(
         sentences.append(
             f"{outside:,} {'trials lie' if outside > 1 else 'trial lies'} outside the axes{which}."
         )
-    return "\n".join(textwrap.fill(sentence, 76) for sentence in sentences)
+    return wrapped(sentences)

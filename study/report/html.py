@@ -7,7 +7,7 @@ import hashlib
 import html
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ SCRIPTS = (
 )
 
 
-def render(page: dict[str, Any]) -> str:
+def render(page: Mapping[str, Any]) -> str:
     """The HTML of what `page_data.gather_page` returned.
 
     The policy admits only the page's own style and script, by digest. Study content is data in a
@@ -55,7 +55,7 @@ def render(page: dict[str, Any]) -> str:
 
 
 def write_page(
-    file: Path, page: dict[str, Any], write: Callable[[Path, bytes], object] = write_whole
+    file: Path, page: Mapping[str, Any], write: Callable[[Path, bytes], object] = write_whole
 ) -> None:
     """Write `render`. Raises FieldError if its folder is gone: a study that was deleted stays so.
 

@@ -17,6 +17,9 @@ from study.analysis import pareto
 from study.analysis.reliability import BINS
 from study.analysis.stalled import stalled, stalled_lines
 from study.analysis.states import WORDS, Counts, Snapshot, in_words, saved_line, summed
+from study.answer.confirmation import Confirmation
+from study.answer.phrases import counted, first_upper
+from study.answer.sizes import Sizes
 from study.report.figure_set import Gallery
 from study.report.figures import bins_note
 from study.report.page_confirmation import confirmed
@@ -32,6 +35,7 @@ from study.schema.versions import versions
 from study.store.spending import Spent, budget_line, spent
 from study.store.study import Study
 from study.store.trials import TrialRecord, Trials
+from study.uncertainty.bootstrap import Analysis
 from study.uncertainty.intervals import FEWEST_WRONG, floor_note
 from study.uncertainty.resampling import REMOVED, RESAMPLED
 from trainables.metrics import CONVENTION, describe
@@ -43,16 +47,15 @@ Plain = dict[str, Any]
 def gather(
     study: Study,
     records: Trials,
-    analysis: Any = None,
-    confirmation: Any = None,
+    analysis: Analysis | None = None,
+    confirmation: Confirmation | None = None,
     alive: bool = False,
-    sizes: Any = None,
+    sizes: Sizes | None = None,
 ) -> Plain:
     """One study's page content, JSON-serializable.
 
-    analysis: `bootstrap.Analysis`, or None without intervals. confirmation:
-    `confirmed.Confirmation`, or None. alive: whether a driver ran the study when the records were
-    read. sizes: `answer.sizes.Sizes` of the confirmation; without it the page has no shrinkage and
+    analysis: None without intervals. alive: whether a driver ran the study when the records were
+    read. sizes: of the confirmation; without it the page has no shrinkage and
     no floors of fresh seeds. Metric values are listed in the order of `metrics`; null if a trial
     has none.
     """
@@ -80,7 +83,7 @@ def gather(
         "methods": [_method(variant, now, costs[variant.label]) for variant in spec.variants],
         "budget": [
             *_budget(spec.trials, records),
-            _sentence(budget_line(study, records, alive)),
+            first_upper(budget_line(study, records, alive)),
         ],
         "trials": [
             {
@@ -97,7 +100,7 @@ def gather(
         "test_samples": recorded.sizes["test"],
         "resamples": analysis and analysis.resamples,
         "whiskers": analysis and analysis.named,
-        "floor_note": analysis and _sentence(floor_note(analysis.level)),
+        "floor_note": analysis and first_upper(floor_note(analysis.level)),
         "unfinished": _unfinished(now),
         "noise": _noise(spec.variants, records, measured),
         "confirmation": confirmation and confirmed(study, confirmation, measured, sizes),
@@ -173,10 +176,10 @@ def _abstract(
     )
     sentences = [
         (
-            f"{_count(len(spec.variants), 'method')} for training {_name(spec.model)} on"
-            f" {spec.data.shown}, {_count(spec.trials, 'trial')} each. Objectives: {sought}."
+            f"{counted(len(spec.variants), 'method')} for training {_name(spec.model)} on"
+            f" {spec.data.shown}, {counted(spec.trials, 'trial')} each. Objectives: {sought}."
         ),
-        f"{_count(counts['planned'], 'planned trial')}: {in_words(counts)}.",
+        f"{counted(counts['planned'], 'planned trial')}: {in_words(counts)}.",
     ]
     if front and len(spec.objectives) == 1:
         values = (
@@ -191,17 +194,17 @@ def _abstract(
         methods = len({record.label for record in front})
         what = "It" if front == [knee] else "The knee, the best compromise as served,"
         sentences.append(
-            f"{_count(len(front), 'trial')} of {_count(methods, 'method')}"
+            f"{counted(len(front), 'trial')} of {counted(methods, 'method')}"
             f" {'is' if len(front) == 1 else 'are'} on the Pareto front: no other trial is at least"
             f" as good in every objective and better in one. {what} is {knee.name} ({values})."
         )
-    samples = _count(study.recorded.sizes["validation"], "sample")
+    samples = counted(study.recorded.sizes["validation"], "sample")
     sentences.append(
         f"All values are measured on the validation split ({samples}), which the search used for"
         " selection: the best of many trials looks better than it is."
     )
     if saved := saved_line(study, records):
-        sentences.append(f"{saved[0].upper()}{saved[1:]}.")
+        sentences.append(f"{first_upper(saved)}.")
     if note := epoch_note(spec.result):
         sentences.append(f"{note.capitalize()}.")
     return sentences
@@ -225,7 +228,7 @@ def _facts(study: Study) -> list[list[str]]:
         [
             "Training",
             (
-                f"{_count(plain['epochs'], 'epoch')}, batch size {plain['batch_size']}; result:"
+                f"{counted(plain['epochs'], 'epoch')}, batch size {plain['batch_size']}; result:"
                 f" {plain['result']}"
             ),
         ],
@@ -254,10 +257,6 @@ def _settings(plain: Mapping[str, Any]) -> str:
     if not rest:
         return str(plain["name"])
     return f"{plain['name']}: {rest}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 # ---- methods, budgets, failures ------------------------------------------------------------------
@@ -314,7 +313,7 @@ def _budget(planned: int, records: Trials) -> list[str]:
         ended = "complete or stopped early"
     lowest = min(counts, key=lambda label: counts[label])
     highest = max(counts, key=lambda label: counts[label])
-    sentences = [f"Each method has {_count(planned, 'planned trial')}"]
+    sentences = [f"Each method has {counted(planned, 'planned trial')}"]
     if counts[lowest] == counts[highest]:
         sentences[0] += f", {counts[lowest]:,} of them {ended}: the numbers of trials are equal."
     else:
@@ -340,10 +339,6 @@ def _budget(planned: int, records: Trials) -> list[str]:
     return sentences
 
 
-def _sentence(line: str) -> str:
-    return line[0].upper() + line[1:]
-
-
 WHY = {
     "running": "was training when the page was written",
     "interrupted": "`calstudy run` resumes it",
@@ -366,7 +361,7 @@ def _unfinished(now: Snapshot) -> list[Plain]:
 
 
 def _trial(
-    record: TrialRecord, labels: Sequence[str], measured: Sequence[str], analysis: Any
+    record: TrialRecord, labels: Sequence[str], measured: Sequence[str], analysis: Analysis | None
 ) -> Plain:
     """A complete trial; `method`: index of its label; `intervals`: {index of the metric: [low,
     high]}; `floors`: {index of the metric: [mean, low, high]}."""
@@ -390,9 +385,9 @@ def _trial(
             if name in intervals
         },
         "floors": {
-            place: [number(part) for part in intervals[name].floor]
+            place: [number(part) for part in floor]
             for place, name in enumerate(measured)
-            if name in intervals and intervals[name].floor is not None
+            if name in intervals and (floor := intervals[name].floor) is not None
         },
         "share": number(analysis.shares.get(record.name)),
     }
@@ -430,7 +425,10 @@ def _noise(
 
 
 def _reproduce(
-    study: Study, finished: Iterable[TrialRecord], analysis: Any, confirmation: Any
+    study: Study,
+    finished: Iterable[TrialRecord],
+    analysis: Analysis | None,
+    confirmation: Confirmation | None,
 ) -> Plain:
     """Commands, spec, versions and digests. `trained_with`: trials by versions not the study's."""
     recorded = study.recorded

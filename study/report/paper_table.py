@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from itertools import chain, groupby
 from typing import NamedTuple
 
+from study.answer.phrases import first_upper
 from study.report.comparison import Block, Cell, ComparisonTable, TableRow
 from study.schema.printable import csv_cell
 from study.uncertainty.intervals import percent
@@ -60,7 +61,7 @@ def caption(table: ComparisonTable, marks: Marks) -> str:
             " quoting it."
         )
     sentences += filter(None, (_floors_of(table, block, marks) for block in table.blocks))
-    sentences += [f"{note[0].upper()}{note[1:]}." for note in table.notes]
+    sentences += [f"{first_upper(note)}." for note in table.notes]
     return " ".join(sentences)
 
 

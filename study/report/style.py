@@ -13,8 +13,11 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator, ScalarFormatter
 
 from trainables import metrics
 from trainables.files.atomic import write_whole
@@ -75,6 +78,17 @@ def styles_of(labels: Sequence[str]) -> dict[str, Style]:
         label: (COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)])
         for i, label in enumerate(labels)
     }
+
+
+def dot(style: Style, size: float = 4, **more: Any) -> Line2D:
+    """A legend's handle of a marker."""
+    colour, marker = style
+    return Line2D([], [], color=colour, marker=marker, markersize=size, linestyle="none", **more)
+
+
+def linear_ticks(axis: Axis, most: int = 5, integer: bool = False) -> None:
+    axis.set_major_locator(MaxNLocator(most, steps=[1, 2, 2.5, 5, 10], integer=integer))
+    axis.set_major_formatter(ScalarFormatter(useOffset=False))
 
 
 def displayed(metric: str) -> str:

@@ -15,8 +15,10 @@ from trainables import data, methods, metrics, models
 from trainables.declarations import declarations
 from trainables.plugins import class_name
 
+Row = dict[str, Any]  # of `calstudy list`, as JSON has it
 
-def catalogue(kind: str) -> list[dict[str, Any]]:
+
+def catalogue(kind: str) -> list[Row]:
     """Rows of `calstudy list KIND`, as plain values, read from the files: torch loads slowly."""
     if kind == "metrics":
         return [{"name": name, "summary": _summary(name)} for name in metrics.names()]
@@ -34,14 +36,14 @@ def _summary(name: str) -> str:
     return declarations(f"{metrics.__name__}.{metric.family}").summary(metric.function)
 
 
-def _described(module: str, name: str) -> dict[str, Any]:
+def _described(module: str, name: str) -> Row:
     found = declarations(module)
     own = class_name(name)
     settings = [_setting(spec) for spec in found.fields(own).values()]
     return {"name": name, "summary": found.summary() or found.summary(own), "settings": settings}
 
 
-def _setting(spec: Field[Any]) -> dict[str, Any]:
+def _setting(spec: Field[Any]) -> Row:
     bounds = spec.metadata.get("range")
     choices = spec.metadata.get("choices") or ()
     return {
@@ -60,7 +62,7 @@ def _default(spec: Field[Any]) -> str:
     return strict_yaml.one_line(spec.default_factory())
 
 
-def _spaces() -> Iterable[dict[str, Any]]:
+def _spaces() -> Iterable[Row]:
     from search_spaces import space
 
     for name in space.names():
@@ -73,7 +75,7 @@ def _spaces() -> Iterable[dict[str, Any]]:
         }
 
 
-def print_catalogue(console: Console, kind: str, rows: list[dict[str, Any]]) -> None:
+def print_catalogue(console: Console, kind: str, rows: list[Row]) -> None:
     """Print `calstudy list KIND`."""
     for row in rows:
         console.print(Text.assemble((row["name"], "bold"), "  ", row["summary"]))

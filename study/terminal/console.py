@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import math
 import os
 import threading
@@ -197,7 +198,20 @@ interval_option = click.option(
     help="Level of the intervals, between 50 and 100.",
 )
 yes_option = click.option("--yes", is_flag=True, help="Delete without asking.")
+
+
+def ask_to_delete(yes: bool) -> None:
+    """Ends the command unless the user agrees. yes: --yes was given."""
+    if not yes and not click.confirm("Delete?", default=False):
+        console.print("nothing was deleted.")
+        raise SystemExit(FAILED)
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def print_json(value: object, indent: int | None = None) -> None:
+    click.echo(json.dumps(value, indent=indent))
 
 
 def human_bytes(count: float) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Any
 
 from study.analysis.prediction import Prediction
 from study.terminal.console import human_bytes
@@ -110,10 +109,10 @@ def _fits(found: Prediction, memory_free: int | None, device_size: int | None) -
     return line
 
 
-def prediction_plain(found: Prediction, stopped: Prediction | None) -> dict[str, Any]:
+def prediction_plain(found: Prediction, stopped: Prediction | None) -> dict[str, object]:
     """The prediction for JSON: seconds and bytes."""
 
-    def plain(each: Prediction) -> dict[str, Any]:
+    def plain(each: Prediction) -> dict[str, object]:
         return {**asdict(each), "process_seconds": each.process_seconds}
 
     return {**plain(found), "with_early_stopping": None if stopped is None else plain(stopped)}

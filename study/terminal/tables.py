@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
@@ -85,9 +85,7 @@ def front_table(
 def _value(record: TrialRecord, metric: str, analysis: Analysis | None) -> str:
     """`0.9722`, or `0.9722 [0.9590, 0.9812]` with an interval."""
     value = f"{record.metrics[metric]:.4f}"
-    if analysis is None:
-        return value
-    found = analysis.intervals[record.name].get(metric)
+    found = _interval(record, metric, analysis)
     return value if found is None else f"{value} [{found.low:.4f}, {found.high:.4f}]"
 
 
@@ -95,14 +93,12 @@ def _floors(
     metric: str, records: Sequence[TrialRecord], analysis: Analysis | None
 ) -> dict[str, str]:
     """The floors by trial; empty if the metric has none."""
-    if analysis is None:
-        return {}
-    found = {}
-    for record in records:
-        sure = analysis.intervals[record.name].get(metric)
-        if sure is not None and sure.floor is not None:
-            found[record.name] = str(sure.floor)
-    return found
+    intervals = {record.name: _interval(record, metric, analysis) for record in records}
+    return {name: str(one.floor) for name, one in intervals.items() if one and one.floor}
+
+
+def _interval(record: TrialRecord, metric: str, analysis: Analysis | None) -> Interval | None:
+    return None if analysis is None else analysis.intervals[record.name].get(metric)
 
 
 def human_count(count: int) -> str:
@@ -112,7 +108,7 @@ def human_count(count: int) -> str:
     return f"{count / 1000:.1f}k" if count < 999_950 else f"{count / 1e6:.1f}M"
 
 
-def short_params(params: dict[str, Any]) -> str:
+def short_params(params: Mapping[str, object]) -> str:
     """`gamma=2.1 lr=0.08`: the last word of each path, or the whole path if that is ambiguous."""
     lasts = Counter(path.rpartition(".")[2] for path in params)
     parts = []

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -95,7 +96,6 @@ def analyse(
     study: Study,
     records: Sequence[TrialRecord],
     resamples: int = RESAMPLES,
-    seed: int = 0,
     wanted: Collection[str] | None = None,
     off_front: Collection[str] | None = None,
     level: float = LEVEL,
@@ -123,7 +123,7 @@ def analyse(
 
     by_trial = {}
     values = {}
-    found = _of_each(study, finished, resamples, seed, measure, on_front)
+    found = _of_each(study, finished, resamples, measure, on_front)
     for record, (own, of_trial) in zip(finished, found, strict=True):
         by_trial[record.name] = own
         if record.name not in aside:
@@ -148,35 +148,20 @@ def compare(
     one: TrialRecord,
     other: TrialRecord,
     resamples: int = RESAMPLES,
-    seed: int = 0,
     level: float = LEVEL,
 ) -> dict[str, Difference]:
     """Each metric of `one` minus that of `other`, with its interval. Raises as `analyse`."""
     names = recorded_names([one.metric for one in study.objectives])
-
-    def measure(
-        record: TrialRecord, predictions: Predictions, draws: Draws
-    ) -> tuple[dict[str, float], dict[str, Floats], Resampled]:
-        parts = measured(predictions, draws, names)
-        return estimates_of(parts), values_of(parts, names), parts[""]
-
-    of_one, of_other = _of_each(study, [one, other], resamples, seed, measure)
-    first, of_first, raw = of_one
-    second, of_second, other_raw = of_other
+    first, second = _of_each(study, [one, other], resamples, partial(_side, names))
     found = {}
     for name in names:
-        if name not in of_first or name not in of_second:
+        if name not in first.values or name not in second.values:
             continue
-        plain = plain_name(name)
-        estimate = first[name] - second[name]
-        low, high = of_difference(plain, estimate, of_first[name] - of_second[name], level)
-        low -= unseen(other_raw.sample, plain, level)
-        high += unseen(raw.sample, plain, level)
+        estimate, low, high = first.less(second, name, level)
         if math.isfinite(low) and math.isfinite(high):
             most = describe(name).largest or math.inf
-            found[name] = Difference(
-                first[name], second[name], estimate, max(low, -most), min(high, most)
-            )
+            values = (first.estimates[name], second.estimates[name])
+            found[name] = Difference(*values, estimate, max(low, -most), min(high, most))
     return found
 
 
@@ -189,41 +174,60 @@ def differences_from(
     level: float = LEVEL,
 ) -> dict[str, Interval]:
     """Each trial's metric minus that of `best`, with an interval, computed as in `compare`."""
-    name = plain_name(metric)
+    trials = [best, *records]
+    found = _of_each(study, trials, resamples, partial(_side, [metric]))
+    return {
+        record.name: one.less(found[0], metric, level)
+        for record, one in zip(trials, found, strict=True)
+    }
 
-    def measure(
-        record: TrialRecord, predictions: Predictions, draws: Draws
-    ) -> tuple[float, Floats, float]:
-        parts = measured(predictions, draws, [metric])
-        sample = next(iter(parts.values())).sample
-        return (
-            estimates_of(parts)[metric],
-            values_of(parts, [metric])[metric],
-            unseen(sample, name, level),
+
+class _Side(NamedTuple):
+    """One trial of a comparison: its metrics, those of its resamples, and its sums."""
+
+    estimates: dict[str, float]
+    values: dict[str, Floats]
+    sample: Sums
+
+    def less(self, other: _Side, metric: str, level: float) -> Interval:
+        """The metric minus that of the other, whose wrong predictions may be missing too."""
+        name = plain_name(metric)
+        estimate = self.estimates[metric] - other.estimates[metric]
+        values = self.values[metric] - other.values[metric]
+        low, high = of_difference(name, estimate, values, level)
+        return Interval(
+            estimate,
+            low - unseen(other.sample, name, level),
+            high + unseen(self.sample, name, level),
         )
 
-    trials = [best, *records]
-    found = _of_each(study, trials, resamples, 0, measure)
-    first, of_first, of_best = found[0]
-    differences = {}
-    for record, (estimate, values, of_trial) in zip(trials, found, strict=True):
-        low, high = of_difference(name, estimate - first, values - of_first, level)
-        differences[record.name] = Interval(estimate - first, low - of_best, high + of_trial)
-    return differences
+
+def _side(
+    names: Collection[str], record: TrialRecord, predictions: Predictions, draws: Draws
+) -> _Side:
+    parts = measured(predictions, draws, names)
+    sample = next(iter(parts.values())).sample  # its hits survive a temperature
+    return _Side(estimates_of(parts), values_of(parts, names), sample)
 
 
 # ---- one trial -----------------------------------------------------------------------------------
 
 
 def measured(
-    predictions: Predictions, draws: Draws, wanted: Collection[str]
+    predictions: Predictions,
+    draws: Draws,
+    wanted: Collection[str],
+    temperature: float | None = None,
 ) -> dict[str, Resampled]:
-    """The wanted metrics as they are (key "") and after temperature scaling (key "ts_")."""
+    """The wanted metrics as they are (key "") and after temperature scaling (key "ts_").
+
+    temperature: fitted on other samples; None: cross-fitted on these, inside each resample.
+    """
     parts = {}
     for prefix, names in by_prefix(with_parts(set(wanted) & set(resampled_names()))).items():
-        table, resamples = resampled(predictions, draws.counts, prefix, names)
-        calibrated = calibrated_sums(table, draws.uniforms)
-        parts[prefix] = Resampled(table.total(), resamples, calibrated)
+        table, resamples = resampled(predictions, draws.counts, prefix, names, temperature)
+        draw = partial(calibrated_sums, table, draws.uniforms)
+        parts[prefix] = Resampled(table.total(), resamples, draw)
     return parts
 
 
@@ -238,12 +242,11 @@ def resampled(
     counts: Floats,
     prefix: str,
     wanted: Collection[str],
-    temperature: float | None = None,
+    temperature: float | None,
 ) -> tuple[SampleTerms, Sums]:
     """The samples' table and the sums of each resample, before ("") or after ("ts_") scaling.
 
-    counts: [N, B]. wanted: names without prefix. temperature: fitted on other samples; None:
-    cross-fitted on these, inside each resample.
+    counts: [N, B]. wanted: names without prefix. temperature: as in `measured`.
     """
     labels = predictions.labels.numpy()
     classwise = "classwise_ece" in wanted
@@ -334,7 +337,6 @@ def _of_each(
     study: Study,
     records: Sequence[TrialRecord],
     resamples: int,
-    seed: int,
     measure_one: Callable[[TrialRecord, Predictions, Draws], Result],
     keep: Collection[str] = (),
 ) -> list[Result]:
@@ -347,7 +349,7 @@ def _of_each(
     labels = stored_predictions(study, records[0], keep=True).labels.numpy()
     if len(labels) < FEWEST_SAMPLES:
         raise FieldError("bootstrap", f"{len(labels)} validation samples are too few to resample")
-    draws = Draws.of(len(labels), resamples, seed)
+    draws = Draws.of(len(labels), resamples, 0)
 
     def measure(record: TrialRecord) -> Result:
         predictions = stored_predictions(study, record, record.name in keep)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import NormalDist
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -58,9 +59,9 @@ class Interval(NamedTuple):
         """None: it is no calibration error."""
         return None
 
-    def ends(self) -> dict[str, Any]:
+    def ends(self) -> dict[str, object]:
         """The interval for JSON, without the estimate; `floor` is there where it has one."""
-        found: dict[str, Any] = {"low": self.low, "high": self.high}
+        found: dict[str, object] = {"low": self.low, "high": self.high}
         if self.floor is not None:
             found["floor"] = self.floor._asdict()
         return found
@@ -87,7 +88,12 @@ class Resampled:
 
     sample: Sums  # one column, float64
     resamples: Sums
-    calibrated: Sums
+    draw: Callable[[], Sums]
+
+    @cached_property
+    def calibrated(self) -> Sums:
+        """The sums of the calibrated draws, which are made only where they are needed."""
+        return self.draw()
 
     def estimates(self, wanted: Collection[str] = RESAMPLED) -> dict[str, float]:
         """The wanted metrics, as defined in trainables.metrics."""
@@ -196,7 +202,7 @@ def percentile(values: Floats, level: float = LEVEL) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def basic(estimate: float, values: Floats, level: float = LEVEL) -> tuple[float, float]:
+def basic(estimate: float, values: Floats, level: float) -> tuple[float, float]:
     """2 x estimate - quantile: the estimate exceeds the truth as resamples exceed it."""
     low, high = percentile(values, level)
     return 2 * estimate - high, 2 * estimate - low

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -23,14 +24,12 @@ from study.uncertainty.bootstrap import (
     FEWEST_SAMPLES,
     RESAMPLES,
     by_prefix,
+    estimates_of,
     intervals_of,
     logits_of,
     measured,
-    prefixed,
-    removed,
-    resampled,
     resampled_names,
-    with_parts,
+    values_of,
 )
 from study.uncertainty.consistency import calibrated_sums
 from study.uncertainty.intervals import (
@@ -39,12 +38,11 @@ from study.uncertainty.intervals import (
     CalibrationInterval,
     Floor,
     Interval,
-    Resampled,
     floor_of,
     mean_floor,
     unseen,
 )
-from study.uncertainty.resampling import REMOVED, Draws, Floats, SampleTerms, Sums, uniforms_of
+from study.uncertainty.resampling import Draws, Floats, SampleTerms, uniforms_of
 from trainables.machine import in_threads
 from trainables.metrics import describe
 from trainables.outputs.predictions import Predictions
@@ -123,14 +121,8 @@ class Methods:
 
         if reach(MOST_SEEDS) > wanted:
             return None
-        low, high = now, MOST_SEEDS  # too few, and enough: by bisection
-        while high - low > 1:
-            middle = (low + high) // 2
-            if reach(middle) <= wanted:
-                high = middle
-            else:
-                low = middle
-        return high
+        more = range(now + 1, MOST_SEEDS)
+        return more.start + bisect_left(more, True, key=lambda seeds: reach(seeds) <= wanted)
 
     def typical_reach(self) -> tuple[float, float]:
         """The median half-width over all pairs, and the share of its square that samples make."""
@@ -239,9 +231,9 @@ def compare_methods(
             raise FieldError(
                 name, f"its labels differ from those of {methods[0]}; they cannot be compared"
             )
-    counts = Draws.of(len(labels), resamples, 0).counts
+    draws = Draws.of(len(labels), resamples, 0)
     names = [name for name in resampled_names() if name in wanted]
-    found = in_threads(lambda network: _one_network(network, counts, names, level), every)
+    found = in_threads(lambda network: _one_network(network, draws, names, level), every)
     by_method: dict[str, list[dict[str, Seeds]]] = {name: [] for name in several}
     for name, values in zip(methods, found, strict=True):
         by_method[name].append(values)
@@ -267,7 +259,12 @@ def mean_over_seeds(
     metrics after it. The floor is the mean of theirs.
     """
     draws = Draws.of(len(networks[0].predictions.labels), resamples, 0)
-    found = in_threads(lambda network: _own_intervals(network, draws, wanted, level), networks)
+
+    def own(network: NetworkPredictions) -> dict[str, Interval]:
+        parts = measured(network.predictions, draws, wanted, network.temperature)
+        return intervals_of(parts, wanted, level)
+
+    found = in_threads(own, networks)
     means = {}
     for name in wanted:
         if all(name in of for of in found):
@@ -323,43 +320,21 @@ def _own_floors(
     return found
 
 
-def _own_intervals(
-    network: NetworkPredictions, draws: Draws, wanted: Collection[str], level: float
-) -> dict[str, Interval]:
-    parts: dict[str, Resampled] = {}
-    for prefix, own in by_prefix(with_parts(wanted) - REMOVED.keys()).items():
-        temperature = (network.temperature or 1.0) if prefix else 1.0
-        scaled = network.predictions.logits.double() / temperature
-        predictions = Predictions(scaled, network.predictions.labels)
-        (parts[prefix],) = measured(predictions, draws, own).values()
-    return intervals_of(parts, wanted, level)
-
-
 def _one_network(
-    network: NetworkPredictions, counts: Floats, wanted: Collection[str], level: float
+    network: NetworkPredictions, draws: Draws, wanted: Collection[str], level: float
 ) -> dict[str, Seeds]:
     """Each metric of one network, as Seeds of one value."""
-    values: dict[str, Floats] = {}
-    again: dict[str, Floats] = {}
-    totals = {}
-    for prefix, own in by_prefix(with_parts(wanted) - REMOVED.keys()).items():
-        table, sums = resampled(network.predictions, counts, prefix, own, network.temperature)
-        totals[prefix] = table.total()
-        values |= prefixed(prefix, totals[prefix].metrics(own))
-        again |= prefixed(prefix, sums.metrics(own))
-    values |= removed(values)
-    again |= removed(again)
+    parts = measured(network.predictions, draws, wanted, network.temperature)
+    estimates = estimates_of(parts)
     found = {}
-    for name in wanted:
-        if name in values and name in again:
-            missing = unseen(_sample_of(name, totals), plain_name(name), level)
-            found[name] = Seeds(values[name], again[name][None], missing)
+    for name, values in values_of(parts, wanted).items():
+        if name in estimates:
+            plain = plain_name(name)
+            # Hits, and so what is unseen, survive a temperature.
+            sample = parts[name.removesuffix(plain)].sample
+            missing = unseen(sample, plain, level)
+            found[name] = Seeds(np.array([estimates[name]]), values[None], missing)
     return found
-
-
-def _sample_of(name: str, totals: Mapping[str, Sums]) -> Sums:
-    """The sums that a metric is of; hits, and so what is unseen, survive a temperature."""
-    return totals[name.removesuffix(plain_name(name))]
 
 
 def _seeds(networks: Sequence[Seeds]) -> Seeds:

@@ -102,7 +102,7 @@ def test_nodes_are_sent_what_needs_no_calstudy() -> None:
     script = """
 import subprocess, sys
 from ray import cloudpickle
-from study.engine import node_facts, nodes
+from study.machines import node_facts, nodes
 for module in nodes.SENT:
     cloudpickle.register_pickle_by_value(module)
 questions = [(node_facts.token, ()), (node_facts.room, ("/",)), (node_facts.gpus, ())]

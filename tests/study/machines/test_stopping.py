@@ -20,7 +20,7 @@ from tests.study.command_line import wait_until
 LAST_WORD = "stopped by {}; run the same command again to resume.\n"
 BEGIN = """
 import ctypes, subprocess, threading, time
-from study.engine import stopping
+from study.machines import stopping
 from study.terminal.console import console, errors
 """
 SLEEP = """
@@ -170,7 +170,7 @@ def test_what_it_goes_on_starting_ends_with_it() -> None:
 )
 def test_a_process_that_hangs_in_the_kernel_does_not_keep_this_one(hangs: str) -> None:
     source = (
-        f"import os, time\nfrom study.engine import leaving\n{hangs}\nleaving.leave_nothing('this',"
+        f"import os, time\nfrom study.machines import leaving\n{hangs}\nleaving.leave_nothing('this',"
         " [])\nos._exit(75)"
     )
     child = subprocess.Popen(["sleep", "60"], env={**os.environ, MARK: "this"})

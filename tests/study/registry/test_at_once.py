@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
+from study.answer.choice import Choice
 from study.audit.result import Check
 from study.registry import upload
 from study.registry.export import export
@@ -57,7 +58,7 @@ def exporting(storage: Path, name: str, dies_at: str | None = None, locks: bool 
         if dies_at is not None:
             of = upload if dies_at == "upload" else MlflowClient
             patch.setattr(of, dies_at, lambda *words, **named: os.kill(os.getpid(), signal.SIGKILL))
-        export(study, record, name, "champion", study.tracking(None))
+        export(Choice(study, record), name, "champion", study.tracking(None))
 
 
 def at_once(count: int, *words: object) -> list[int | None]:

@@ -19,6 +19,7 @@ from mlflow.exceptions import MlflowException
 from numpy.testing import assert_allclose
 from pytest import approx
 
+from study.answer.choice import Choice
 from study.registry import export as exporting
 from study.registry import verify as verifying
 from study.registry.export import Exported, export
@@ -56,7 +57,7 @@ class Trained:
         return MlflowClient(self.uri, self.uri)
 
     def export(self, name: str, alias: str | None = None) -> Exported:
-        return export(self.study, self.record, name, alias, self.uri)
+        return export(Choice(self.study, self.record), name, alias, self.uri)
 
     def version(self, exported: Exported) -> ModelVersion:
         return self.client.get_model_version(exported.name, str(exported.version))
@@ -299,7 +300,7 @@ def test_refuses_predictions_the_model_does_not_give(trained: Trained, tmp_path:
     with pytest.raises(
         ExportError, match=rf"^focal/0003: .* by {expected:.2g} in probability .*limit .*: 1e-05"
     ):
-        export(study, record, "refused", None, trained.uri)
+        export(Choice(study, record), "refused", None, trained.uri)
     assert trained.client.search_model_versions("name='refused'") == []
 
 
@@ -308,11 +309,11 @@ def test_a_gpu_explains_more_but_not_all(trained: Trained, tmp_path: Path, by: f
     study, record = shifted(trained, tmp_path / "s", by)
     record = replace(record, device="cuda")
     if by == 0.05:
-        found = export(study, record, "from_gpu", None, trained.uri)
+        found = export(Choice(study, record), "from_gpu", None, trained.uri)
         assert 1e-5 < found.largest_difference < 2e-2
     else:
         with pytest.raises(ExportError, match=r"limit .*: 0\.02"):
-            export(study, record, "from_gpu", None, trained.uri)
+            export(Choice(study, record), "from_gpu", None, trained.uri)
 
 
 def test_a_gpu_does_not_explain_another_accuracy(trained: Trained) -> None:
@@ -337,24 +338,26 @@ def test_refuses_a_file_that_is_not_the_one_written(
     with pytest.raises(
         FieldError, match=rf"{file} has changed \(its digest differs from the ledger\)"
     ):
-        export(study, trained.record, "refused", None, trained.uri)
+        export(Choice(study, trained.record), "refused", None, trained.uri)
     path.unlink()
     with pytest.raises(FieldError, match=rf"{file} is missing"):
-        export(study, trained.record, "refused", None, trained.uri)
+        export(Choice(study, trained.record), "refused", None, trained.uri)
 
 
 def test_refuses_other_data(trained: Trained) -> None:
     study = replace(trained.study, recorded=replace(trained.study.recorded, data_digest="0" * 64))
     with pytest.raises(ExportError, match="the data has changed since the trial was trained"):
-        export(study, trained.record, "refused", None, trained.uri)
+        export(Choice(study, trained.record), "refused", None, trained.uri)
 
 
 def test_refuses_a_trial_without_a_run_or_a_server(trained: Trained, tmp_path: Path) -> None:
     study = replace(trained.study, recorded=replace(trained.study.recorded, id="unknown"))
     with pytest.raises(ExportError, match="calstudy sync small"):
-        export(study, trained.record, "refused", None, trained.uri)
+        export(Choice(study, trained.record), "refused", None, trained.uri)
     with pytest.raises(ExportError, match="calstudy sync"):
-        export(trained.study, trained.record, "refused", None, f"sqlite:///{tmp_path}/none.db")
+        export(
+            Choice(trained.study, trained.record), "refused", None, f"sqlite:///{tmp_path}/none.db"
+        )
     assert not (tmp_path / "none.db").exists()
 
 
@@ -363,7 +366,9 @@ def test_a_server_that_is_away_is_one_line_without_the_password(
 ) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     with pytest.raises(ExportError, match=r"^MLflow at http://127\.0\.0\.1:9: ") as caught:
-        export(trained.study, trained.record, "refused", None, "http://me:secret@127.0.0.1:9")
+        export(
+            Choice(trained.study, trained.record), "refused", None, "http://me:secret@127.0.0.1:9"
+        )
     assert "secret" not in str(caught.value) and "\n" not in str(caught.value)
 
 

@@ -13,6 +13,7 @@ from mlflow.exceptions import MlflowException
 from numpy.testing import assert_allclose
 from pytest import approx
 
+from study.answer.choice import Choice
 from study.registry.export import export
 from study.registry.upload import ExportError
 from study.registry.verify import NotVerified
@@ -36,7 +37,7 @@ def exported(
     alias: str | None = None,
     answer: tuple[str, ...] = (),
 ) -> Exported:
-    return export(trained.study, trained.record, name, alias, trained.uri, None, serves, answer)
+    return export(Choice(trained.study, trained.record), name, alias, trained.uri, serves, answer)
 
 
 def serving_raw(trained: Trained) -> Trained:

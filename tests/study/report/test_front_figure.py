@@ -3,13 +3,14 @@ called, what lies outside."""
 
 import math
 import random
+from functools import partial
 
 import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 from PIL import Image
 
-from study.report.front_figure import axis_label, draw_front, front_figure, in_reach
+from study.report.front_figure import axis_label, draw_front, in_reach, write_figure
 from study.report.style import COLOURS, DPI, MARKERS, WIDTH
 from study.schema.objective import Objective
 from study.store.trials import TrialRecord
@@ -227,7 +228,7 @@ def test_one_trial_and_equal_trials_can_be_drawn():
 )
 def test_nothing_to_draw(records, problem, tmp_path):
     with pytest.raises(FieldError) as caught:
-        front_figure(records, BOTH, "t", tmp_path / "front.png")
+        write_figure(tmp_path / "front.png", partial(draw_front, records, BOTH, "t"))
     assert str(caught.value) == problem
     assert not (tmp_path / "front.png").exists()
 
@@ -237,13 +238,13 @@ def test_nothing_to_draw(records, problem, tmp_path):
 )
 def test_front_figure_writes_by_suffix(suffix, begin, tmp_path):
     file = tmp_path / "figures" / f"front.{suffix}"
-    front_figure(study(), BOTH, "digits", file, samples=360)
+    write_figure(file, partial(draw_front, study(), BOTH, "digits", samples=360))
     assert file.read_bytes().startswith(begin)
     assert b"/Type3" not in file.read_bytes()
 
 
 def test_a_png_is_as_wide_as_a_column(tmp_path):
-    front_figure(study(), BOTH, "digits", tmp_path / "front.png")
+    write_figure(tmp_path / "front.png", partial(draw_front, study(), BOTH, "digits"))
     with Image.open(tmp_path / "front.png") as image:
         assert image.width == round(WIDTH * DPI) == 1050
         assert len(image.convert("RGB").getcolors(maxcolors=1050 * 1600)) > 20  # not an empty page
@@ -253,4 +254,4 @@ def test_an_unknown_suffix_is_refused(tmp_path):
     with pytest.raises(
         FieldError, match=r"figure: 'front.bmp' must end in one of .png, .pdf, .svg\."
     ):
-        front_figure(HAND, BOTH, "t", tmp_path / "front.bmp")
+        write_figure(tmp_path / "front.bmp", partial(draw_front, HAND, BOTH, "t"))

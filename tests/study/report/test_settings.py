@@ -3,12 +3,13 @@
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import matplotlib
 import pytest
 
-from study.report.front_figure import front_figure
+from study.report.front_figure import draw_front, write_figure
 from study.schema.objective import Objective
 from study.store.trials import TrialRecord
 
@@ -27,7 +28,7 @@ def drawn(path: Path) -> bytes:
         TrialRecord("focal", number, "complete", {}, {"accuracy": accuracy, "ece": ece})
         for number, (accuracy, ece) in enumerate(pairs)
     ]
-    front_figure(trials, OBJECTIVES, "digits", path)
+    write_figure(path, partial(draw_front, trials, OBJECTIVES, "digits"))
     return path.read_bytes()
 
 

@@ -3,6 +3,7 @@ simulations with known truth."""
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -494,7 +495,7 @@ def test_above_95_percent_perfect_calibration_is_tested_more_strictly():
     )[""]
     reached = np.where(np.arange(500) < 15, 1.1, 0.0) * found.sample.width_gaps
     lows = [
-        intervals(replace(found, calibrated=replace(found.calibrated, width_gaps=gaps)), level)[
+        intervals(replace(found, draw=partial(replace, found.calibrated, width_gaps=gaps)), level)[
             "ece"
         ].low
         for gaps in (0 * reached, reached)
