@@ -170,8 +170,8 @@ def test_what_it_goes_on_starting_ends_with_it() -> None:
 )
 def test_a_process_that_hangs_in_the_kernel_does_not_keep_this_one(hangs: str) -> None:
     source = (
-        f"import os, time\nfrom study.machines import leaving\n{hangs}\nleaving.leave_nothing('this',"
-        " [])\nos._exit(75)"
+        f"import os, time\nfrom study.machines import leaving\n{hangs}\n"
+        "leaving.leave_nothing('this', [])\nos._exit(75)"
     )
     child = subprocess.Popen(["sleep", "60"], env={**os.environ, MARK: "this"})
     try:
