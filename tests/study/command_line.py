@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -60,6 +61,7 @@ def here_json(*words: object) -> Any:
 
 
 def _here(words: Sequence[object], check: int) -> tuple[str, str]:
+    wait_for_tracking()
     if check == 0:
         with_empty_mlflow(words)
     shown, said = io.StringIO(), io.StringIO()
@@ -72,6 +74,13 @@ def _here(words: Sequence[object], check: int) -> tuple[str, str]:
             main([*map(str, words)])
     assert ended.value.code == check, shown.getvalue() + said.getvalue()
     return shown.getvalue(), said.getvalue()
+
+
+def wait_for_tracking() -> None:
+    """What a run in this process gave up writing to MLflow must not write on beside the next."""
+    for thread in threading.enumerate():
+        if thread.name == "mlflow":
+            thread.join(240)
 
 
 def trained_here(study: Any, ledger: Any, listeners: list[Any], *engine: Any) -> None:

@@ -1,7 +1,6 @@
 """What MLflow lacks at the end of a finished study: exit code 75, and the next run only uploads
 it."""
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +11,7 @@ from study.engine import run
 from study.tracking import projection
 from study.tracking.writer import StudyRuns
 from tests.shared import with_empty_mlflow
-from tests.study.command_line import here, write_spec
+from tests.study.command_line import here, wait_for_tracking, write_spec
 
 
 def test_the_next_run_only_uploads_what_mlflow_lacks(
@@ -27,7 +26,7 @@ def test_the_next_run_only_uploads_what_mlflow_lacks(
         broken.setattr(StudyRuns, "end", _refused)
         with_empty_mlflow(words)
         shown = here(*words, check=75)
-        _wait_for_tracking()  # its thread must not write on beside the next run
+        wait_for_tracking()
     assert "run the same command again, or `calstudy sync small`" in " ".join(shown.split())
     monkeypatch.setattr(run, "joined", _unexpected)
     # Where nothing listens: a finished study needs no cluster.
@@ -45,13 +44,6 @@ def test_a_server_that_reads_and_refuses_writes_ends(
     monkeypatch.setattr(StudyRuns, "write", _refused)
     shown = here("run", tmp_path / "small.yaml", "--storage", tmp_path / "studies", check=75)
     assert "1 trials are not in MLflow yet" in " ".join(shown.split())
-
-
-def _wait_for_tracking() -> None:
-    for thread in threading.enumerate():
-        if thread.name == "mlflow":
-            thread.join(240)
-            assert not thread.is_alive()
 
 
 def _refused(*words: object) -> None:
