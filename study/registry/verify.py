@@ -271,8 +271,8 @@ def missing_database(tracking_uri: str) -> Path | None:
 def examine(
     model_uri: str,
     storage: Path,
-    extensions: Path | None,
-    keep: Path | None,
+    extensions: Path | None = None,
+    keep: Path | None = None,
 ) -> VerifyReport:
     """Verify in this process. Raises NotVerified and MLflow's errors."""
     import mlflow

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from study.answer.answer import answer
 from study.answer.choice import seed_of
@@ -14,6 +13,7 @@ from study.registry.model_card import _confirmed_section, _retrains, confirmed_f
 from study.report.comparison import ComparisonTable
 from study.report.page_confirmation import confirmed
 from study.report.paper_table import to_csv, to_markdown
+from study.terminal.console import OurConsole
 from tests.study.answer.test_answer import confirm, predictions, search
 
 # focal/0000 was selected; cross_entropy/0000 too, and has its method's default values.
@@ -33,7 +33,7 @@ def test_a_model_has_one_name_in_everything_that_shows_it(
     results = results_of(study)
     found = results.confirmation
     assert found is not None and [row.name for row in found.rows] == NAMES
-    shown = Console(record=True, width=200, force_terminal=False)
+    shown = OurConsole(record=True, width=200, force_terminal=False)
     monkeypatch.setattr(command, "console", shown)
     command._print(found, command._sizes(found))
     block = _block(results, 100, 0.95)
