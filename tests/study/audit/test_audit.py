@@ -642,6 +642,8 @@ def test_beside_a_driver_then_killed_then_whole(tmp_path: Path) -> None:
         assert report.driver and off(report) == {}
         audits, running = audits + 1, running + report.checks[CHECKS.index("running")].counted
     assert audits
+    # Between two trials nothing would be interrupted.
+    wait_until(lambda: list(directory.glob("trials/*/*/attempt-1/last.pt")), pause=0.01)
     kill(driver)
     report = audited(tmp_path)
     assert (
