@@ -72,7 +72,7 @@ def learner(options: argparse.Namespace, **settings: Any) -> Any:
     try:
         from trainables.training.learner import Learner
     except ImportError:
-        from trainables.learner import Learner  # type: ignore[import-not-found, no-redef]  # as it was
+        from trainables.learner import Learner  # type: ignore[import-not-found, no-redef]
 
     data = {
         "name": "parquet",

@@ -109,17 +109,7 @@ def check_value(cls: type, spec: Field[Any], value: Any) -> Any:
     if float in wanted and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if (isinstance(value, bool) and bool not in wanted) or not isinstance(value, wanted):
-        names = {
-            float: "a number",
-            int: "a whole number",
-            str: "text",
-            bool: "true or false",
-            dict: "a mapping",
-        }
-        kinds = " or ".join(
-            names.get(kind, kind.__name__) for kind in wanted if kind is not type(None)
-        )
-        raise FieldError(spec.name, f"must be {kinds}, got {value!r}")
+        raise FieldError(spec.name, f"must be {_kinds(wanted)}, got {value!r}")
     if isinstance(value, float) and not math.isfinite(value):
         raise FieldError(spec.name, f"must be a finite number, got {value}")
     bounds = spec.metadata.get("range")
@@ -131,6 +121,17 @@ def check_value(cls: type, spec: Field[Any], value: Any) -> Any:
     if "is_path" in spec.metadata:
         return os.path.abspath(expanded(str(value), spec.name))
     return value
+
+
+def _kinds(wanted: tuple[type, ...]) -> str:
+    names = {
+        float: "a number",
+        int: "a whole number",
+        str: "text",
+        bool: "true or false",
+        dict: "a mapping",
+    }
+    return " or ".join(names.get(kind, kind.__name__) for kind in wanted if kind is not type(None))
 
 
 def _check_numbers(spec: Field[Any], value: Any) -> tuple[float, ...]:

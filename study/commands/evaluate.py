@@ -39,7 +39,7 @@ Say = Callable[[str], object]  # shows what is computed now
 
 
 @dataclass(frozen=True)
-class Asked:
+class Request:
     """What the words ask for."""
 
     file: Path
@@ -112,7 +112,7 @@ def evaluate(
     undefined values.
     """
     _check(named, every, intervals, level, bins)
-    asked = Asked(
+    asked = Request(
         file,
         _names(named, every),
         bins,
@@ -161,7 +161,7 @@ def _names(named: str | None, every: bool) -> list[str]:
     return list(dict.fromkeys(name.removeprefix(metrics.AFTER_TEMPERATURE) for name in names))
 
 
-def _evaluated(asked: Asked, say: Say) -> Evaluation:
+def _evaluated(asked: Request, say: Say) -> Evaluation:
     """Read the file and compute what is asked for."""
     from trainables.machine import one_torch_thread
     from trainables.outputs.predictions import Predictions
@@ -182,7 +182,7 @@ def _evaluated(asked: Asked, say: Say) -> Evaluation:
         )
 
 
-def _measured(predictions: Predictions, asked: Asked, say: Say) -> dict[str, float]:
+def _measured(predictions: Predictions, asked: Request, say: Say) -> dict[str, float]:
     """The defined metrics before and, with the prefix `ts_`, after temperature scaling."""
     say("temperature scaling")
     after = predictions.cross_fitted()
@@ -197,7 +197,7 @@ def _measured(predictions: Predictions, asked: Asked, say: Say) -> dict[str, flo
     return found
 
 
-def _intervals(predictions: Predictions, asked: Asked, say: Say) -> dict[str, Interval] | None:
+def _intervals(predictions: Predictions, asked: Request, say: Say) -> dict[str, Interval] | None:
     """Intervals by metric, `ts_` included, of those that are resampled and have a finite one."""
     if asked.level is None:
         return None
@@ -226,7 +226,7 @@ def _intervals(predictions: Predictions, asked: Asked, say: Say) -> dict[str, In
     }
 
 
-def _conventions(predictions: Predictions, asked: Asked, say: Say) -> dict[str, float]:
+def _conventions(predictions: Predictions, asked: Request, say: Say) -> dict[str, float]:
     if not asked.conventions:
         return {}
     from trainables.metrics import conventions
@@ -235,7 +235,7 @@ def _conventions(predictions: Predictions, asked: Asked, say: Say) -> dict[str, 
     return conventions.by_convention(predictions.logits, predictions.labels, asked.bins)
 
 
-def _post_hoc(predictions: Predictions, asked: Asked, say: Say) -> dict[str, dict[str, float]]:
+def _post_hoc(predictions: Predictions, asked: Request, say: Say) -> dict[str, dict[str, float]]:
     """{fit: its cross-fitted metrics; for a temperature, also the one fitted on the whole file}."""
     if not asked.post_hoc:
         return {}
@@ -270,7 +270,7 @@ def _apart(predictions: Predictions, file: Path, ood: Path) -> dict[str, float]:
     return out_of_distribution.separation_at(own, other, predictions.temperature())
 
 
-def _plain(asked: Asked, found: Evaluation) -> dict[str, object]:
+def _plain(asked: Request, found: Evaluation) -> dict[str, object]:
     """The evaluation for JSON; what was not asked for is absent."""
     from study.terminal.tables import finite
     from trainables.metrics.conventions import CONVENTIONS
@@ -294,7 +294,7 @@ def _plain(asked: Asked, found: Evaluation) -> dict[str, object]:
     return plain | {name: part for name, part in parts.items() if part}
 
 
-def _print(asked: Asked, found: Evaluation) -> None:
+def _print(asked: Request, found: Evaluation) -> None:
     from study.terminal.tables import conventions_table, metrics_table, post_hoc_table
 
     console.say(

@@ -15,7 +15,7 @@ from study.store.trials import Decision, TrialRecord
 from trainables.outputs.outcome import Reached
 
 
-class EarlyStopping(FIFOScheduler):
+class RungScheduler(FIFOScheduler):
     """Stops the trials that are not to go on, by `LedgerSearch.goes_on`."""
 
     def __init__(self, goes_on: Callable[[str, str], bool]) -> None:

@@ -228,7 +228,7 @@ def tune_study(search: Any, name: str, trainable: Any, stop_requested: Callable[
     """One Ray Tune run over all methods, on the joined Ray."""
     from ray import tune
 
-    from study.engine.early_stopping import EarlyStopping
+    from study.engine.early_stopping import RungScheduler
     from study.engine.search import Interrupted, Watch
     from study.machines.ray_compat import losses_are_deaths, messages_until, uncounted_callbacks
 
@@ -237,7 +237,7 @@ def tune_study(search: Any, name: str, trainable: Any, stop_requested: Callable[
             trainable,
             tune_config=tune.TuneConfig(
                 search_alg=search,
-                scheduler=EarlyStopping(search.goes_on),
+                scheduler=RungScheduler(search.goes_on),
                 num_samples=-1,
                 # No limit by Tune, which could not follow nodes that come and go; the search has
                 # its own.

@@ -14,7 +14,7 @@ from trainables.files.saved import digested_payload
 from trainables.method import State
 from trainables.plain import Plain
 from trainables.training.learner import Best, Learner
-from trainables.training.weights import Moments
+from trainables.training.weights import OptimizerState
 
 
 class Saved(TypedDict):
@@ -23,7 +23,7 @@ class Saved(TypedDict):
     history: list[dict[str, float]]
     best: Best | None
     network: dict[str, Tensor]
-    optimizer: Moments
+    optimizer: OptimizerState
     method_state: State
     samples: int
     recorded: Tensor | None

@@ -20,7 +20,7 @@ def is_bias(name: str, parameter: nn.Parameter) -> bool:
     return parameter.dim() == 1 and name.rpartition(".")[2] == "bias"
 
 
-class Moments(TypedDict):
+class OptimizerState(TypedDict):
     """What an update goes on from, beside the weights."""
 
     moments: list[Tensor]
@@ -122,11 +122,11 @@ class Weights:
         unbiased = (second / (1 - BETAS[1] ** self.count)).sqrt_().add_(EPSILON)
         weights.sub_(first / unbiased * (lr / (1 - BETAS[0] ** self.count)))
 
-    def state(self) -> Moments:
+    def state(self) -> OptimizerState:
         """What `load` restores: the optimizer's, without the weights."""
         return {"moments": self.moments, "count": self.count}
 
-    def load(self, state: Moments) -> None:
+    def load(self, state: OptimizerState) -> None:
         """Restore what `state` gave."""
         self.count.copy_(state["count"])
         for moment, stored in zip(self.moments, state["moments"], strict=True):

@@ -14,7 +14,7 @@ import pytest
 from study.answer.confirmation import results_of
 from study.audit.audit import audit
 from study.engine.candidates import Asked, confirming_spec
-from study.engine.early_stopping import EarlyStopping
+from study.engine.early_stopping import RungScheduler
 from study.engine.search import LedgerSearch
 from study.store.ledger import Ledger
 from study.store.study import Study, open_study
@@ -228,7 +228,7 @@ def test_an_error_in_a_decision_ends_the_run_and_stops_no_trial() -> None:
     search.fault, search._live = None, {}
     report = {"report": json.dumps({"rows": [], "outcome": None, "rung": {"epoch": 2}})}
     assert (
-        EarlyStopping(search.goes_on).on_trial_result(None, SimpleNamespace(trial_id="0"), report)
+        RungScheduler(search.goes_on).on_trial_result(None, SimpleNamespace(trial_id="0"), report)
         == "CONTINUE"
     )
     assert isinstance(search.fault, TypeError)
