@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 LAST_WORD = "stopped by SIGTERM; run the same command again to resume.\n"
-# Click is imported after the handlers are in place, and long before anything else.
+# Click is imported after the handlers are in place, and long before anything else. The sleep is
+# short: a signal that comes just before a sleep is handled after it.
 IMPORTING = """
 import builtins, runpy, sys, time
 known = builtins.__import__
@@ -17,7 +18,8 @@ def slow(name, *rest, **words):
     if name == "click":
         builtins.__import__ = known
         print("importing", flush=True)
-        time.sleep(60)
+        while True:
+            time.sleep(0.01)
     return known(name, *rest, **words)
 builtins.__import__ = slow
 sys.argv[1:] = {words!r}

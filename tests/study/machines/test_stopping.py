@@ -23,10 +23,12 @@ import ctypes, subprocess, threading, time
 from study.machines import stopping
 from study.terminal.console import console, errors
 """
-SLEEP = """
-print("ready", flush=True)
-time.sleep(60)
+# Short sleeps: a signal that comes just before a sleep is handled after it.
+ASLEEP = """
+while True:
+    time.sleep(0.01)
 """
+READY = f'print("ready", flush=True){ASLEEP}'
 # A mutex that is locked twice: no signal's handler runs, as in Ray's C++ code. Its line
 # comes once it is stuck.
 STUCK = """
@@ -79,7 +81,7 @@ def ended(pid: int) -> bool:
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_at_once_where_nothing_is_deferred(name: str) -> None:
-    process = program(SLEEP)
+    process = program(READY)
     assert first_line(process) == "ready"
     process.send_signal(signal.Signals[name])
     shown, said = process.communicate(timeout=60)
@@ -90,7 +92,7 @@ def test_what_it_started_ends_with_it() -> None:
     """Ray's agents outlived a run that ended in order by more than ten seconds."""
     process = program(
         'child = subprocess.Popen(["sleep", "600"], start_new_session=True)\nprint(child.pid)\n'
-        + SLEEP
+        + READY
     )
     child = int(first_line(process))
     assert first_line(process) == "ready" and not ended(child)
@@ -225,7 +227,7 @@ def test_a_second_signal_ends_it_at_once_unless_it_is_the_same_one(
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 @pytest.mark.parametrize(
     "body",
-    [SLEEP, DEFERRED.format(then="time.sleep(60)"), STUCK],
+    [READY, DEFERRED.format(then="time.sleep(60)"), STUCK],
     ids=["at once", "deferred", "stuck"],
 )
 def test_twenty_signals_in_two_seconds(name: str, body: str) -> None:
@@ -290,7 +292,7 @@ def test_what_was_ignored_at_the_start_stays_ignored() -> None:
     "body",
     [
         f"{PRINTING}\nprinting()",
-        f"{PRINTING}\nthreading.Thread(target=printing, daemon=True).start()\ntime.sleep(60)",
+        f"{PRINTING}\nthreading.Thread(target=printing, daemon=True).start(){ASLEEP}",
         f"{PRINTING}\nwith stop.deferred():\n    printing()",
     ],
     ids=["at once", "printed by a thread", "deferred for too long"],
