@@ -105,12 +105,12 @@ def _planned(
 ) -> Planned:
     """The study of the file; raises what `run` would raise."""
     from study.engine.opening import existing_study, prepare_data
-    from study.store.study import reopened, spec_and_study, storage_root
+    from study.store.study import spec_and_study, storage_root
 
     study, opened = spec_and_study(file, storage, trials=trials)
     folder = storage_root(storage, study.storage) / study.name
     prepared = prepare_data(study, file.name, Steps(errors))
-    stored = existing_study(study, file.name, reopened(folder, opened), prepared)
+    stored = existing_study(study, file.name, folder, opened, prepared)
     found = Planned(study, folder, prepared, stored)
     if not probe and study.budget is None:
         return found

@@ -124,14 +124,15 @@ def _states(records: Trials) -> dict[str, str]:
 
 
 def existing_study(
-    spec: StudySpec, file_name: str, opened: Study | None, prepared: Prepared
+    spec: StudySpec, file_name: str, directory: Path, opened: Study | None, prepared: Prepared
 ) -> Study | None:
-    """The study as the spec goes on with it, None if there is none yet.
+    """The study as the spec goes on with it, None if there is none yet. opened: as it was before.
 
     Raises SpecError if it is a copy, or if it has trials and the spec, the data or the extensions
-    would change their meaning.
+    would change their meaning; LedgerError if its ledger is missing or lacks trials: its folder
+    may be a mount that is gone.
     """
-    stored = _by_its_ledger(spec, opened)
+    stored = _by_its_ledger(spec, reopened(directory, opened))
     if stored is None:
         if spec.confirms is None:  # else it is as its study trained
             _check_batch(spec, prepared, file_name)
@@ -179,7 +180,7 @@ def record_spec(
     """
     now = datetime.now(UTC).isoformat(timespec="seconds")
     recorded = Recorded(id=uuid.uuid4().hex, created=now)
-    stored = existing_study(spec, file_name, reopened(directory, opened), prepared)
+    stored = existing_study(spec, file_name, directory, opened, prepared)
     if stored is not None:
         # Kept even without trials: the id may already be in the ledger and MLflow. Another ledger
         # is accepted for a study without trials, and not made yet.
@@ -227,20 +228,17 @@ def is_trained(spec: StudySpec, directory: Path, opened: Study | None) -> bool:
     return False
 
 
-def make_folders(spec: StudySpec, directory: Path, opened: Study | None) -> None:
-    """Make the folders of a new study and its ledger.
+def make_folders(spec: StudySpec, directory: Path, stored: Study | None) -> None:
+    """Make the folders of a new study and its ledger. stored: the study as it exists.
 
-    Raises LedgerError, with nothing touched, if the ledger of a study that has begun is missing or
-    lacks trials: its folder may be a mount that is gone.
+    Raises LedgerError, with nothing touched, if there are trials of a study that is not there.
     """
-    stored = _by_its_ledger(spec, opened)
-    if stored is None and any(directory.glob("trials/*/*/attempt-*")):
+    is_new = stored is None and not (directory / "study.yaml").exists()
+    if is_new and any(directory.glob("trials/*/*/attempt-*")):
         raise LedgerError(
             f"{directory}: has trials, but no study.yaml", "Restore it, or rename the study."
         )
     has_trials = stored is not None and any(stored.traces.newest())
-    if stored is not None:
-        stored.reader.storage()
     directory.mkdir(parents=True, exist_ok=True)
     if not has_trials and spec.ledger is not None and not is_database(spec.ledger):
         Path(spec.ledger).parent.mkdir(parents=True, exist_ok=True)

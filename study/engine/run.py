@@ -31,7 +31,7 @@ from study.schema.uris import resolve_uri
 from study.store.database_lock import DatabaseLock
 from study.store.driver_lock import driver_lock
 from study.store.ledger import Ledger, open_ledger
-from study.store.study import Study, reopened
+from study.store.study import Study
 from study.store.targets import Targets
 from study.store.trials import Trials
 from trainables.loading.cache import Prepared
@@ -86,14 +86,12 @@ def run_study(
     prepared = prepare_data(spec, file_name, display.steps())
     targets = Targets(root)
     targets.check(spec, prepared.digest, file_name)
-    opened = reopened(directory, opened)
-    stored = None if spec.budget is None else existing_study(spec, file_name, opened, prepared)
+    stored = existing_study(spec, file_name, directory, opened, prepared)
     expected: dict[str, float] = {}
     if address is None:  # before anything is written
         with display.steps() as steps:
             expected = expected_costs(spec, file_name, stored, prepared.digest, steps)
-    opened = reopened(directory, opened)
-    make_folders(spec, directory, opened)
+    make_folders(spec, directory, stored)
     if line := kept_line(spec):
         display.say(line)
     with (
@@ -105,7 +103,7 @@ def run_study(
             expected = expected_costs(
                 spec, file_name, stored, prepared.digest, steps, on_cluster=True
             )
-        study = record_spec(spec, file_name, directory, prepared, tracking, opened)
+        study = record_spec(spec, file_name, directory, prepared, tracking, stored)
         ledger = _open_ledger(study, database, display)
         _remove_leftovers(study, ledger.trials())
         with stopping.deferred():

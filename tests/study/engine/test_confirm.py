@@ -41,7 +41,7 @@ from study.schema.reading import read_spec
 from study.store.driver_lock import driver_lock
 from study.store.ledger import Ledger, open_storage
 from study.store.openings import read_tested
-from study.store.study import Study, open_study
+from study.store.study import Study, home_of, open_study, record_facts
 from study.terminal.steps import Steps
 from study.tracking.projection import sync
 from tests.study.command_line import here, here_json, kill, start, wait_until, write_spec
@@ -119,6 +119,7 @@ def confirmed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def storage(confirmed: Path, tmp_path: Path) -> Path:
     for name in ("small", "small-confirm"):
         shutil.copytree(confirmed / name, tmp_path / name)
+        record_facts(tmp_path / name, home=home_of(tmp_path / name))  # moved, not a copy
     shutil.copy(confirmed / "mlflow.db", tmp_path)
     return tmp_path
 
