@@ -20,7 +20,7 @@ from trainables.loading.trial_data import trial_data
 from trainables.outputs.classifier import PREDICTION_BATCH
 from trainables.plain import Plain
 from trainables.training import checkpoint
-from trainables.training.attempt import Assignment, Attempt, prepared_device
+from trainables.training.attempt import CONTEXT, Assignment, Attempt, prepared_device
 from trainables.training.learner import Diverged, Learner
 from trainables.training.probe_cost import Cost
 
@@ -177,7 +177,7 @@ def probe_trial(
         rows=float(len(json.dumps(row)) + len("".join(logged))),
         checkpoint_size=(written / "last.pt").stat().st_size,
         memory=_peak(),
-        device_memory=torch.cuda.max_memory_reserved(device) if device.type == "cuda" else None,
+        device_memory=_device_peak(device),
         epochs=len(spent) + 3,
         diverged=learner.diverged,
     )
@@ -197,6 +197,13 @@ def _forget_peak(device: torch.device) -> None:
         Path("/proc/self/clear_refs").write_text("5")
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
+
+
+def _device_peak(device: torch.device) -> int | None:
+    """Bytes that the process had of a GPU at most; None of a CPU."""
+    if device.type != "cuda":
+        return None
+    return torch.cuda.max_memory_reserved(device) + CONTEXT
 
 
 def _peak() -> int:

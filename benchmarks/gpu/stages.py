@@ -92,6 +92,18 @@ def timed(options: Options, call: Callable[[], Any], rounds: int = 5) -> float:
     return statistics.median(found)
 
 
+def _context() -> int:
+    """Bytes that this process takes of the GPU beside PyTorch's own, its libraries loaded: what
+    `trainables.training.attempt.CONTEXT` assumes. Right where no other process uses it."""
+    matrix = torch.randn(512, 512, device="cuda", dtype=torch.bfloat16)
+    _ = matrix @ matrix
+    image = torch.randn(8, 8, 32, 32, device="cuda", dtype=torch.bfloat16)
+    nn.functional.conv2d(image, torch.randn(8, 8, 3, 3, device="cuda", dtype=torch.bfloat16))
+    torch.cuda.synchronize()
+    free, total = torch.cuda.mem_get_info()
+    return total - free - torch.cuda.memory_reserved()
+
+
 def inventory(options: Options) -> Found:
     """The machine, and how fast it multiplies and copies."""
     found: Found = {
@@ -103,6 +115,7 @@ def inventory(options: Options) -> Found:
         properties = torch.cuda.get_device_properties(0)
         found |= {"gpu": properties.name, "GiB": round(properties.total_memory / 2**30, 1)}
         found["bfloat16"] = torch.cuda.is_bf16_supported(False)
+        found["context MiB"] = _context() / 2**20
         found["mps"] = os.path.exists("/tmp/nvidia-mps") or "CUDA_MPS_PIPE_DIRECTORY" in os.environ
     size, device = 256 if options.small else 8192, options.device
     for name, kind in (("bfloat16", torch.bfloat16), ("float32", torch.float32)):

@@ -9,7 +9,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -25,11 +25,11 @@ from optuna.distributions import (
 from study.analysis.prediction import Probes
 from study.machines.cpus import own_cpus
 from study.machines.node_facts import gpus
-from study.machines.ray_session import Offer, check_fits
+from study.machines.ray_session import Offer, check_fits, ray_nodes
 from study.machines.stopping import temporary_folder
 from study.schema import own_code
 from study.schema.errors import SpecError
-from study.schema.resources import slots
+from study.schema.resources import Resources, fitting, sharing, slots
 from study.schema.spec import StudySpec
 from study.schema.variant import Space, with_values
 from trainables.plain import Plain, Value
@@ -153,56 +153,71 @@ def probe_here(
     say: Say,
     cpus: int | None = None,
 ) -> ProbedStudy:
-    """Probe the methods one after another, in processes of their own. Raises SpecError naming one
-    that fails."""
+    """Probe the methods one after another, each in as many processes of its own as trials train
+    beside each other. Raises SpecError naming one that fails."""
     jobs = {label: _job(spec, label, digest) for label in labels}
-    needs = [spec.resources_of(label) for label in jobs]
-    uses_gpu = any(each.gpu for each in needs)
-    copies = 1 if uses_gpu else min(MOST_COPIES, slots_here(spec, cpus))
-    threads = max(1, *(int(each.cpu) for each in needs))
-    environment = {**own_code.environment(), "OMP_NUM_THREADS": str(threads)}
-    command = [sys.executable, "-P", "-c", CHILD]
+    slots_here(spec, cpus)  # refuses what does not fit
+    ours = own_cpus(cpus).count
+    copies = {label: _copies(spec.resources_of(label), ours) for label in jobs}
+    threads = max(1, *(int(spec.resources_of(label).cpu) for label in jobs))
     with (
         temporary_folder("calstudy-probe-") as folder,
-        (Path(folder) / "stderr").open("wb") as complaints,
+        _children(max(copies.values()), threads, Path(folder) / "stderr") as children,
     ):
-        children = [
-            subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=complaints,
-                text=True,
-                env=environment,
-            )
-            for _ in range(copies)
-        ]
+        answers = {}
+        for place, (label, (_, job)) in enumerate(jobs.items(), start=1):
+            say(f"probing {label} ({place} of {len(jobs)})")
+            asked = children[: copies[label]]
+            for number, child in enumerate(asked):
+                own = Path(folder) / str(number) / str(place)
+                own.mkdir(parents=True)
+                _ask(child, own, job)
+            found = [_read(child, Path(folder) / "stderr") for child in asked]
+            for each in found:
+                _check(each, file_name, label)
+            answers[label] = _mean_answer(found)
+    return _gathered(jobs, answers)
+
+
+def _copies(needs: Resources, cpus: int) -> int:
+    """How many processes probe a trial at once: as many as train beside each other, on one GPU if
+    they need any."""
+    if needs.gpu:
+        return sharing({"CPU": cpus, "GPU": 1.0}, needs)
+    return min(MOST_COPIES, fitting({"CPU": cpus}, needs))
+
+
+@contextmanager
+def _children(count: int, threads: int, complaints: Path) -> Iterator[list[subprocess.Popen[str]]]:
+    """Processes that probe. complaints: the file of their standard error."""
+    command = [sys.executable, "-P", "-c", CHILD]
+    environment = {**own_code.environment(), "OMP_NUM_THREADS": str(threads)}
+    children: list[subprocess.Popen[str]] = []
+    with complaints.open("wb") as file:
+        pipes: dict[str, Any] = {
+            "stdin": subprocess.PIPE,
+            "stdout": subprocess.PIPE,
+            "stderr": file,
+        }
         try:
-            for place, child in enumerate(children):
-                own = Path(folder) / str(place)
-                own.mkdir()
-                assert child.stdin is not None
-                with suppress(BrokenPipeError), child.stdin:
-                    child.stdin.write(
-                        json.dumps({"folder": str(own), "jobs": [job for _, job in jobs.values()]})
-                    )
-            answers = {}
-            for place, label in enumerate(jobs, start=1):
-                say(f"probing {label} ({place} of {len(jobs)})")
-                found = [_read(child, Path(folder) / "stderr") for child in children]
-                for each in found:
-                    _check(each, file_name, label)
-                costs = [
-                    _mean(same) for same in zip(*(each["costs"] for each in found), strict=True)
-                ]
-                answers[label] = {**found[0], "costs": costs}
+            for _ in range(count):
+                children.append(subprocess.Popen(command, text=True, env=environment, **pipes))
+            yield children
         finally:
             for child in children:
                 child.kill()
                 child.wait()
-                if child.stdout is not None:
-                    child.stdout.close()
-    return _gathered(jobs, answers)
+                for pipe in (child.stdin, child.stdout):
+                    if pipe is not None:
+                        with suppress(BrokenPipeError):
+                            pipe.close()
+
+
+def _ask(child: subprocess.Popen[str], folder: Path, job: Job) -> None:
+    assert child.stdin is not None
+    with suppress(BrokenPipeError):  # reading its answer tells why
+        child.stdin.write(json.dumps({"folder": str(folder), "job": job}) + "\n")
+        child.stdin.flush()
 
 
 def _read(child: subprocess.Popen[str], complaints: Path) -> Answer:
@@ -219,6 +234,12 @@ def _read(child: subprocess.Popen[str], complaints: Path) -> Answer:
     }
 
 
+def _mean_answer(found: Sequence[Answer]) -> Answer:
+    """What several processes measured at once, as one answer."""
+    costs = [_mean(same) for same in zip(*(each["costs"] for each in found), strict=True)]
+    return {**found[0], "costs": costs}
+
+
 def _mean(costs: Sequence[Answer]) -> Answer:
     """Of the costs that several processes measured at once; sizes are equal, apart from the
     processes' memory."""
@@ -233,33 +254,48 @@ def _mean(costs: Sequence[Answer]) -> Answer:
 def probe_on_cluster(
     spec: StudySpec, file_name: str, digest: str, labels: Iterable[str], say: Say
 ) -> ProbedStudy:
-    """Probe each method in a Ray task with the resources of its trials, on the joined cluster.
-    Raises SpecError."""
+    """Probe each method in Ray tasks with the resources of its trials, on the joined cluster: in as
+    many as share a GPU. Raises SpecError."""
     import ray
+    from ray.util.placement_group import placement_group, remove_placement_group
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
     from study.engine.probe_worker import answer
 
     jobs = {label: _job(spec, label, digest) for label in labels}
+    nodes = [node["Resources"] for node in ray_nodes() if node["Alive"]]
+    found: dict[str, list[Answer]] = {label: [] for label in jobs}
+    groups = {}
+    copies = {}
     pending = {}
-    for label, (_, job) in jobs.items():
-        needs = spec.resources_of(label)
-        task = ray.remote(num_cpus=needs.cpu, num_gpus=needs.gpu, max_retries=0)(answer)
-        pending[task.remote(*job)] = label
-    answers = {}
     try:
+        for label, (_, job) in jobs.items():
+            needs = spec.resources_of(label)
+            copies[label] = max(1, *(sharing(offered, needs) for offered in nodes))
+            # One bundle lies on one node, and a part of a GPU on one GPU.
+            together = {kind: copies[label] * need for kind, need in needs.to_ray().items()}
+            groups[label] = placement_group([together])
+            task = ray.remote(num_cpus=needs.cpu, num_gpus=needs.gpu, max_retries=0)(answer)
+            there = PlacementGroupSchedulingStrategy(groups[label], 0)
+            for _ in range(copies[label]):
+                pending[task.options(scheduling_strategy=there).remote(*job)] = label
         while pending:
-            say(f"probing {', '.join(pending.values())}")
+            say(f"probing {', '.join(dict.fromkeys(pending.values()))}")
             (ready, *_), _ = ray.wait(list(pending))
             label = pending.pop(ready)
             try:
-                answers[label] = ray.get(ready)
+                found[label].append(ray.get(ready))
             except ray.exceptions.RayError as error:
-                answers[label] = {"problem": " ".join(str(error).split())[-300:]}
-            _check(answers[label], file_name, label)
+                found[label].append({"problem": " ".join(str(error).split())[-300:]})
+            _check(found[label][-1], file_name, label)
+            if len(found[label]) == copies[label]:  # another label may need its place
+                remove_placement_group(groups.pop(label))
     finally:
         for reference in pending:
             ray.cancel(reference, force=True)
-    return _gathered(jobs, {label: answers[label] for label in jobs})
+        for group in groups.values():
+            remove_placement_group(group)
+    return _gathered(jobs, {label: _mean_answer(found[label]) for label in jobs})
 
 
 def _check(found: Mapping[str, Any], file_name: str, label: str) -> None:

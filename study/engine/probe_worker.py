@@ -10,7 +10,6 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 
 import torch
 
@@ -55,14 +54,13 @@ def answer(
 
 
 def main() -> None:
-    """Answer the jobs on standard input, a JSON line each; what else is printed goes to standard
-    error."""
+    """Answer the jobs on standard input, a JSON line each with a line; what else is printed goes to
+    standard error."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    job = json.loads(sys.stdin.read())
-    for place, each in enumerate(job["jobs"]):
-        folder = Path(job["folder"]) / str(place)
-        folder.mkdir()
-        given = [*each, str(folder)]
-        answers.write(json.dumps(answer(*given)) + "\n")
+    for line in sys.stdin:
+        asked = json.loads(line)
+        configs, digest, resources, also = asked["job"]
+        found = answer(configs, digest, resources, also, asked["folder"])
+        answers.write(json.dumps(found) + "\n")
         answers.flush()

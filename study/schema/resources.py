@@ -9,6 +9,9 @@ from typing import Any
 from trainables.fields import Settings, number
 from trainables.problems import FieldError
 
+# What Ray's quantities are rounded to (src/ray/common/scheduling/fixed_point.h).
+RAY_UNIT = 1e-4
+
 
 @dataclass(frozen=True)
 class Resources(Settings):
@@ -16,13 +19,17 @@ class Resources(Settings):
 
     cpu: float = number(1.0, low=0, doc="CPU cores per trial")
     gpu: float = number(
-        0.0, low=0, doc="GPUs per trial: a whole number, or a fraction of one GPU and its memory"
+        0.0, low=0, doc="GPU of a trial: 0, 1, or a fraction of one GPU and its memory"
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.gpu > 1 and not self.gpu.is_integer():
-            raise FieldError("gpu", f"must be a whole number if above 1, got {self.gpu:g}")
+        if self.gpu > 1:
+            found = f"must be at most 1, got {self.gpu:g}: a trial trains on one GPU"
+            raise FieldError("gpu", found, "Write 1.")
+        for name, need in (("cpu", self.cpu), ("gpu", self.gpu)):
+            if 0 < need < RAY_UNIT:
+                raise FieldError(name, f"must be 0 or at least {RAY_UNIT:g}, got {need:g}")
         if self.cpu == self.gpu == 0:
             raise FieldError(
                 "cpu",
@@ -31,7 +38,7 @@ class Resources(Settings):
 
     def on_a_whole_gpu(self) -> Resources:
         """The resources for a trial that ran out of a fraction of a GPU's memory."""
-        return Resources(cpu=self.cpu, gpu=max(1.0, self.gpu))
+        return Resources(cpu=self.cpu, gpu=1.0)
 
     @property
     def device(self) -> str:
@@ -95,9 +102,33 @@ def check_budget(budget: Budget | None, needs: Mapping[str, Resources]) -> None:
 
 def slots(nodes: Iterable[Any], resources: Resources) -> int:
     """How many trials fit on Ray's nodes (`ray.nodes()`) at once; each must fit on one node."""
-    return sum(_fitting(node["Resources"], resources) for node in nodes if node["Alive"])
+    return sum(fitting(node["Resources"], resources) for node in nodes if node["Alive"])
 
 
-def _fitting(node: Mapping[str, float], resources: Resources) -> int:
-    needs = resources.to_ray().items()
-    return min(int(node.get(kind, 0.0) / need + 1e-9) for kind, need in needs)
+def fitting(offered: Mapping[str, float], resources: Resources) -> int:
+    """How many trials fit on what one node offers, in Ray's names. A trial's part of a GPU lies on
+    one GPU."""
+    counts = []
+    for kind, need in resources.to_ray().items():
+        there = offered.get(kind, 0.0)
+        if kind == "GPU":
+            counts.append(int(there) * _times(1.0, need))
+        else:
+            counts.append(_times(there, need))
+    return min(counts)
+
+
+def sharing(offered: Mapping[str, float], resources: Resources) -> int:
+    """How many trials share one GPU of a node that offers so much; 1 if they need none."""
+    if resources.gpu == 0:
+        return 1
+    return fitting({**offered, "GPU": min(1.0, offered.get("GPU", 0.0))}, resources)
+
+
+def _times(offered: float, need: float) -> int:
+    """How often a need is met by what is offered, both rounded to RAY_UNIT as Ray does."""
+    return _units(offered) // _units(need)
+
+
+def _units(quantity: float) -> int:
+    return int(quantity / RAY_UNIT + 0.5)

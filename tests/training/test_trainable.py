@@ -6,10 +6,12 @@ import socket
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from ray.tune import PlacementGroupFactory, Trainable
 
 from study.store.trials import TrialRecord
 from trainables.config import TrialConfig
@@ -19,7 +21,8 @@ from trainables.loading.cache import data_digest
 from trainables.outputs.attempts import attempts_in
 from trainables.outputs.classifier import Classifier
 from trainables.outputs.predictions import Predictions
-from trainables.training.attempt import Assignment, device_for
+from trainables.training import trainable
+from trainables.training.attempt import CONTEXT, Assignment, device_for
 from trainables.training.learner import Learner
 from trainables.training.trainable import CalibrationTrainable, trainable_for
 
@@ -333,14 +336,41 @@ def test_a_part_of_a_gpu_is_a_part_of_its_memory(monkeypatch: pytest.MonkeyPatch
     asked: list[float] = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", asked.append)
-    assert [device_for(gpu).type for gpu in (0.25, 1.0, 2.0)] == ["cuda"] * 3
-    assert asked == [0.25, 1.0, 1.0]
+    there = SimpleNamespace(total_memory=40 * CONTEXT)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: there)
+    assert [device_for(gpu).type for gpu in (0.25, 0.02, 1.0)] == ["cuda"] * 3
+    assert asked == [0.25 - 1 / 40, 0.01, 1.0]
+
+
+def bare(cls: type[Trainable], *bundles: dict[str, float]) -> Any:
+    """A trainable that Ray has not begun. bundles: the resources Tune gives it; none: no Tune."""
+    made: Any = cls.__new__(cls)
+    resources = PlacementGroupFactory(list(bundles)) if bundles else None
+    made._trial_info = SimpleNamespace(trial_resources=resources)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("bundles", "device"),
+    [([{"CPU": 1.0}], "cpu"), ([{"CPU": 1.0, "GPU": 0.5}], "cuda"), ([], "cuda")],
+    ids=["no GPU", "half a GPU", "without Tune"],
+)
+def test_a_trial_without_a_gpu_takes_none(
+    monkeypatch: pytest.MonkeyPatch, bundles: list[dict[str, float]], device: str
+) -> None:
+    """Ray leaves CUDA_VISIBLE_DEVICES alone at zero GPUs."""
+    asked: list[str] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(trainable, "trial_data", lambda trial, device: asked.append(device.type))
+    monkeypatch.setattr(trainable, "Learner", lambda *given: None)
+    bare(trainable_for("focal"), *bundles).setup({"data": "digits", "model": "mlp"})
+    assert asked == [device]
 
 
 def test_a_trainable_of_one_method_for_ones_own_tuner() -> None:
     cls = trainable_for("focal")
     assert cls.__name__ == "FocalTrainable"
-    made = cls.__new__(cls)
+    made = bare(cls)
     made.setup({"data": "digits", "model": "mlp", "method.gamma": 2.0, "epochs": 2})
     first, last = made.step(), made.step()
     assert first["epoch"] == 1 and not first["done"] and "ts_ece" not in first
@@ -349,7 +379,7 @@ def test_a_trainable_of_one_method_for_ones_own_tuner() -> None:
 
 def test_ones_own_tuner_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
     cls = trainable_for("focal")
-    whole, again = cls.__new__(cls), cls.__new__(cls)
+    whole, again = bare(cls), bare(cls)
     for made in (whole, again):
         made.setup({"data": "digits", "model": "mlp", "epochs": 2})
     whole.step()

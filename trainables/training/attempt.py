@@ -30,6 +30,10 @@ from trainables.training import checkpoint
 from trainables.training.learner import Learner
 from trainables.training.program import forget
 
+# Bytes of a GPU that a process takes beside what PyTorch allocates: CUDA's context and libraries.
+# Assumed, until `python -m benchmarks.gpu` has measured it ("context MiB").
+CONTEXT = 600 * 2**20
+
 
 @dataclass(frozen=True)
 class Assignment:
@@ -319,7 +323,7 @@ def time_limit_reason(seconds: float, epoch: int) -> str:
 
 
 def device_for(gpu: float) -> torch.device:
-    """The device of a trial with `gpu` GPUs; a fraction also limits its share of the memory.
+    """The device of a trial with `gpu` of a GPU; a fraction also limits its share of the memory.
 
     $CALSTUDY_DEVICE overrides it, for test clusters with simulated GPUs. Raises OSError if Ray
     assigns a GPU and torch sees none: another node may have one.
@@ -331,8 +335,17 @@ def device_for(gpu: float) -> torch.device:
         if not torch.cuda.is_available():
             found = f"Ray assigned {gpu:g} GPU on {socket.gethostname()}, but torch sees none there"
             raise OSError(f"{found}; run `calstudy doctor`.")
-        torch.cuda.set_per_process_memory_fraction(min(1.0, gpu))
+        total = torch.cuda.get_device_properties(device).total_memory
+        torch.cuda.set_per_process_memory_fraction(memory_share(gpu, total))
     return device
+
+
+def memory_share(gpu: float, total: int) -> float:
+    """The share of a GPU's `total` bytes that PyTorch may use for `gpu` of it: without CONTEXT, at
+    least half."""
+    if gpu >= 1:
+        return 1.0
+    return max(gpu / 2, gpu - CONTEXT / total)
 
 
 def prepared_device(resources: dict[str, float]) -> torch.device:

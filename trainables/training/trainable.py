@@ -62,7 +62,7 @@ def trainable_for(method: str) -> type[Trainable]:
 
         def setup(self, config: dict[str, Plain]) -> None:
             trial = TrialConfig.from_mapping({"method": method}, config)
-            device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+            device = _assigned(self.trial_resources)
             if device.type == "cpu":
                 keep_freed_memory()
             self._learner = Learner(trial, trial_data(trial, device), device)
@@ -89,3 +89,11 @@ def trainable_for(method: str) -> type[Trainable]:
 
     MethodTrainable.__name__ = MethodTrainable.__qualname__ = f"{method_class.__name__}Trainable"
     return MethodTrainable
+
+
+def _assigned(resources: PlacementGroupFactory | None) -> torch.device:
+    """The device that Tune gives a trial, None: outside of Tune. Ray hides no GPU from a trial that
+    has none."""
+    needs = {"GPU": 1.0} if resources is None else resources.required_resources
+    has_gpu = needs.get("GPU", 0.0) > 0 and torch.cuda.is_available()
+    return torch.device("cuda" if has_gpu else "cpu")

@@ -73,11 +73,23 @@ def test_an_extension_that_breaks_is_named_before_the_run(breaking: Path, tmp_pa
 
 
 @pytest.mark.slow
-def test_so_it_is_on_a_cluster_whose_slots_count(breaking: Path, tmp_path: Path) -> None:
-    """Ray counts five CPUs; a trial has two."""
+def test_so_it_is_on_a_cluster_whose_slots_count(
+    breaking: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray counts five CPUs; a trial has two. Of those with a third of a GPU, two fit on one."""
     from ray.cluster_utils import Cluster
 
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 5})
+    monkeypatch.setenv("CALSTUDY_DEVICE", "cpu")
+    (tmp_path / "mine" / "methods" / "seen.py").write_text(
+        "import os\nfrom pathlib import Path\n"
+        "from trainables.methods.cross_entropy import CrossEntropy\n\n\n"
+        "class Seen(CrossEntropy):\n"
+        "    def loss(self, logits, targets, progress):\n"
+        f"        file = Path({str(tmp_path)!r}, f'seen.{{os.getpid()}}')\n"
+        "        file.write_text(os.environ['CUDA_VISIBLE_DEVICES'])\n"
+        "        return super().loss(logits, targets, progress)\n"
+    )
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 5, "num_gpus": 3})
     options = ("--probe", "--storage", tmp_path / "studies", "--address", cluster.address)
     try:
         names_it(calstudy("plan", breaking, *options, check=2).stderr)
@@ -85,8 +97,12 @@ def test_so_it_is_on_a_cluster_whose_slots_count(breaking: Path, tmp_path: Path)
         found = calstudy_json("plan", write_spec(tmp_path / "sound.yaml", **keys), *options)[
             "probe"
         ]
+        keys = {"methods": ["seen"], "extensions": "mine", "resources": {"cpu": 2, "gpu": 0.33}}
+        calstudy_json("plan", write_spec(tmp_path / "shared.yaml", **keys), *options)
     finally:
         cluster.shutdown()
+    (one, another) = [file.read_text() for file in tmp_path.glob("seen.*")]
+    assert one == another and one in ("0", "1", "2")
     assert found["slots"] == 2 and [method["label"] for method in found["methods"]] == [
         "cross_entropy",
         "focal",

@@ -1,5 +1,6 @@
 """Joining Ray: what cannot be joined, or could never run a trial, is one clear line, at once."""
 
+import itertools
 import os
 import socket
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 from study.machines import ray_session
 from study.machines.ray_session import ClusterError, check_address, check_fits, joined
 from study.schema.errors import TryAgain
-from study.schema.resources import Resources, slots
+from study.schema.resources import Resources, sharing, slots
 from trainables.problems import FieldError
 
 
@@ -200,6 +201,24 @@ def test_as_many_trials_at_once_as_fit_on_the_nodes(
     assert slots(nodes, resources) == expected
 
 
+SHARES = (1, 0.9, 0.6, 0.5, 0.4, 1 / 3, 0.3, 0.25, 0.2, 1 / 7, 0.1, 0.0001)
+
+
+@pytest.mark.parametrize("share", SHARES)
+def test_a_part_of_a_gpu_lies_on_one_gpu(share: float) -> None:
+    """Against trials put one by one on the first GPU that has room, in Ray's units."""
+    for gpus, cpus in itertools.product((0, 1, 2, 3, 8), (1, 7, 64, 20_000)):
+        units = round(share * 10_000)
+        left = [10_000] * gpus
+        count = 0
+        while count < cpus and (there := [gpu for gpu in range(gpus) if left[gpu] >= units]):
+            left[there[0]] -= units
+            count += 1
+        assert slots([node(CPU=cpus, GPU=gpus)], Resources(cpu=1, gpu=share)) == count
+        alone = min(cpus, 10_000 // units) if gpus else 0
+        assert sharing({"CPU": cpus, "GPU": gpus}, Resources(cpu=1, gpu=share)) == alone
+
+
 def test_a_trial_that_fits_on_no_node() -> None:
     nodes = [node(CPU=8), node(CPU=8)]
     check_fits(nodes, {"focal": Resources(cpu=8)})
@@ -214,10 +233,12 @@ def test_a_trial_that_fits_on_no_node() -> None:
 
 def test_a_whole_gpu_instead_of_a_part() -> None:
     assert Resources(cpu=2, gpu=0.25).on_a_whole_gpu() == Resources(cpu=2, gpu=1)
-    assert Resources(gpu=2).on_a_whole_gpu() == Resources(gpu=2)
+    assert Resources(gpu=1).on_a_whole_gpu() == Resources(gpu=1)
 
 
-@pytest.mark.parametrize("values", [{"gpu": 1.5}, {"cpu": 0, "gpu": 0}, {"cpu": -1}])
+@pytest.mark.parametrize(
+    "values", [{"gpu": 2}, {"gpu": 0.00004}, {"cpu": 0, "gpu": 0}, {"cpu": -1}]
+)
 def test_resources_that_are_none(values: dict[str, float]) -> None:
     with pytest.raises(FieldError):
         Resources(**values)
