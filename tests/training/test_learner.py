@@ -5,6 +5,7 @@ import json
 import math
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -392,6 +393,19 @@ def test_diagnostics_by_hand() -> None:
         "head_norm" in trained(diagnostics=True).history[0]
         and "head_norm" not in trained().history[0]
     )
+
+
+def test_an_epochs_seconds_are_those_that_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine's clock was set back by five minutes, once: an epoch had -287 seconds, and the
+    trial could not be read any more."""
+    made = learner(epochs=3)
+    began = time.monotonic()
+    made.train_epoch()
+    monkeypatch.setattr("time.time", lambda: 1.7e9 - made.epoch * 3600)
+    while not made.finished:
+        made.train_epoch()
+    seconds = [row["seconds"] for row in made.history]
+    assert min(seconds) > 0 and sum(seconds) <= time.monotonic() - began
 
 
 def test_recorded_entropies_are_of_the_training_passes() -> None:

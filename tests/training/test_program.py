@@ -5,6 +5,7 @@ The graph is simulated on the CPU (tests/simulated_graph.py); on a GPU `python -
 benchmarks.gpu` compares the real one.
 """
 
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -151,6 +152,7 @@ def test_a_step_that_differentiates_twice_is_not_compiled(captures: list[str]) -
 
 def test_rows_that_come_an_epoch_late_are_the_same(captures: list[str], tmp_path: Path) -> None:
     made, expected = learner(epochs=4), eagerly(learner(epochs=4))
+    began = time.monotonic()
     made.advance()
     assert made.epoch == 1 and made.history == []
     made.advance()
@@ -159,13 +161,9 @@ def test_rows_that_come_an_epoch_late_are_the_same(captures: list[str], tmp_path
     assert [row["epoch"] for row in made.history] == [1, 2]
     made.advance()
     made.advance()
+    assert sum(row["seconds"] for row in made.history) <= time.monotonic() - began
     assert [row["epoch"] for row in made.history] == [1, 2, 3, 4]
     assert_equal(made, expected)
-    spent = [row["time"] for row in made.history]
-    assert (
-        sum(row["seconds"] for row in made.history)
-        <= spent[-1] - spent[0] + made.history[0]["seconds"] + 1e-6
-    )
 
 
 @pytest.fixture

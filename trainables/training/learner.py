@@ -37,7 +37,7 @@ class Measured(NamedTuple):
 
     epoch: int
     samples: int
-    started: float
+    started: float  # by the monotonic clock
     names: list[str]
     values: Tensor
     wait: Callable[[], None]
@@ -63,6 +63,7 @@ class Learner:
         self.best: Best | None = None
         self._last: Tensor | None = None  # validation logits of the epoch just trained
         self._unread: list[Measured] = []
+        self._counted = 0.0  # the monotonic time until which the rows have counted seconds
         self.samples = 0  # training samples seen: of train, of meta, and when scoring train
         prepared = data.prepared
         self.train = data.train
@@ -176,7 +177,7 @@ class Learner:
         settled: called once the network has the weights of the trial's result, if that is before
         their validation.
         """
-        started = time.time()
+        started = time.monotonic()
         order = self.config.method.order(self, self.method_state, self._stream("order", self.epoch))
         preparation = self._stream("preparation", self.epoch)
         decided = self._decided(order, preparation)
@@ -335,16 +336,17 @@ class Learner:
     def _row(self, measured: Measured) -> dict[str, float]:
         measured.wait()
         values = dict(zip(measured.names, measured.values.tolist(), strict=True))
-        now = time.time()
+        now = time.monotonic()
         for name, value in (("loss", values["train_loss"]), ("validation nll", values["nll"])):
             if not math.isfinite(value):
                 where = f"at epoch {measured.epoch} (optimizer.lr={self.config.optimizer.lr:g})"
                 raise Diverged(f"{name} is {value:g} {where}")
         # Epochs that overlap: each second is counted once.
-        since = max([measured.started, *(row["time"] for row in self.history[-1:])])
+        since = max(measured.started, self._counted)
+        self._counted = now
         return {
             "epoch": measured.epoch,
-            "time": now,
+            "time": time.time(),
             "seconds": now - since,
             "samples": measured.samples,
             **values,
