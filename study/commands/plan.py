@@ -104,7 +104,7 @@ def _planned(
     storage: str | None,
 ) -> Planned:
     """The study of the file; raises what `run` would raise."""
-    from study.engine.opening import existing_study, prepare_data
+    from study.engine.preparation import existing_study, prepare_data
     from study.store.study import spec_and_study, storage_root
 
     study, opened = spec_and_study(file, storage, trials=trials)
@@ -186,7 +186,7 @@ def _plain(found: Planned, explained: bool) -> dict[str, object]:
 
 def _print(found: Planned) -> None:
     from study.engine.budget import paid_line
-    from study.engine.opening import serves_of
+    from study.engine.preparation import serves_of
     from study.schema.objective import serves_note
 
     study = found.study

@@ -17,7 +17,7 @@ from torch import Tensor
 from study.answer.confirmation import results_of, search_of
 from study.engine.candidates import Asked, confirming_spec
 from study.engine.display import Display
-from study.engine.opening import prepare_data
+from study.engine.preparation import prepare_data
 from study.engine.run import RunResult, run_study
 from study.machines.stopping import Stopping
 from study.schema.errors import LedgerError, SpecError, located

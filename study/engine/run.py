@@ -13,7 +13,7 @@ from study.analysis.ranking import rules_of
 from study.engine.budget import Spending, expected_costs
 from study.engine.display import Display, ShowsSteps
 from study.engine.keeping import ModelKeeper
-from study.engine.opening import (
+from study.engine.preparation import (
     existing_study,
     is_trained,
     make_folders,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from study.engine import opening, run
+from study.engine import preparation, run
 from study.engine.search import LedgerSearch
 from study.registry import verify
 from study.schema.errors import LedgerError
@@ -105,7 +105,7 @@ def test_whether_another_url_is_of_the_study_is_told_by_its_mark(study: Study) -
         asked(ledger, "focal")
         spec = replace(study.spec, ledger=url)
         if mark == "small":
-            found = opening._by_its_ledger(spec, reopened(study.directory, None))
+            found = preparation._by_its_ledger(spec, reopened(study.directory, None))
             assert found is not None and [record.name for record in found.records()] == [
                 "focal/0000"
             ]
@@ -114,7 +114,7 @@ def test_whether_another_url_is_of_the_study_is_told_by_its_mark(study: Study) -
                 LedgerError,
                 match=r"is of another study, .* study\.yaml names postgresql://127\.0\.0\.1",
             ):
-                opening._by_its_ledger(spec, reopened(study.directory, None))
+                preparation._by_its_ledger(spec, reopened(study.directory, None))
 
 
 def test_what_a_kill_left_of_a_study_file_goes_with_the_next_write(study: Study) -> None:

@@ -1,5 +1,5 @@
-"""Opening a study: its data prepared, the study that exists checked against the spec, and what is
-recorded of it before it trains."""
+"""What comes before a study trains: its data prepared, the study that exists checked against the
+spec, and what is recorded."""
 
 from __future__ import annotations
 
