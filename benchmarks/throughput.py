@@ -31,6 +31,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,8 @@ def learner(options: argparse.Namespace, **settings: Any) -> Any:
         "method": options.method,
         "batch_size": options.batch,
     }
+    if "capture" in {each.name for each in fields(TrialConfig)}:  # a former commit's is always on
+        plain["capture"] = "on"
     config = TrialConfig.from_mapping({**plain, "epochs": 1000, **settings})
     device = torch.device(options.device)
     return Learner(config, trial_data(config, device), device)

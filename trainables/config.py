@@ -48,6 +48,10 @@ class TrialConfig(Settings):
         False,
         doc="on a GPU: compile the network's features, for a minute, once per method and model",
     )
+    capture: str = choice(
+        *("off", "on"),
+        doc="on a GPU: replay the training step as a CUDA graph; off: not yet seen on a GPU",
+    )
     equal_train: bool = text(
         False, doc="train every method on the same samples: hold out the meta split for all"
     )

@@ -53,6 +53,7 @@ def learner(
         "data": {**source, "augment": augment, "validation": 0.1},
         "model": "cnn",
         "method": "cross_entropy",
+        "capture": "on",
     }
     config = TrialConfig.from_mapping(
         {**plain, "batch_size": 64 if options.small else 512, **settings}
@@ -499,6 +500,7 @@ def study(options: Options) -> Found:
         "trials": 2 if options.small else 4,
         "batch_size": 512,
         "precision": "auto",
+        "capture": "on",
         "resources": {"gpu": 0.25 if on_gpu else 0},
     }
     file = options.state / "gpu.yaml"

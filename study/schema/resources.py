@@ -19,14 +19,14 @@ class Resources(Settings):
 
     cpu: float = number(1.0, low=0, doc="CPU cores per trial")
     gpu: float = number(
-        0.0, low=0, doc="GPU of a trial: 0, 1, or a fraction of one GPU and its memory"
+        0.0,
+        low=0,
+        high=1,
+        doc="GPU of a trial, which trains on one: 0, 1, or a fraction of one and its memory",
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.gpu > 1:
-            found = f"must be at most 1, got {self.gpu:g}: a trial trains on one GPU"
-            raise FieldError("gpu", found, "Write 1.")
         for name, need in (("cpu", self.cpu), ("gpu", self.gpu)):
             if 0 < need < RAY_UNIT:
                 raise FieldError(name, f"must be 0 or at least {RAY_UNIT:g}, got {need:g}")

@@ -71,6 +71,7 @@ class StudySpec(Settings):
     )
     deterministic: bool = _of_a_trial("deterministic")
     compile: bool = _of_a_trial("compile")
+    capture: str = _of_a_trial("capture")
     result: str = _of_a_trial("result")
     equal_train: bool = _of_a_trial("equal_train")
     diagnostics: bool = _of_a_trial("diagnostics")
@@ -222,7 +223,7 @@ class StudySpec(Settings):
         """The meaning of a trial, in plain values; must not change once there are trials."""
         plain = self.to_mapping()
         kept = {*shared_keys(), "first_seed", "confirms", "objectives", "sampler"}
-        kept.remove("extensions")
+        kept -= {"extensions", "capture"}
         meaning = {key: value for key, value in plain.items() if key in kept}
         meaning["precision"] = self.trained_in
         meaning["sampler"] = _without("pending", self.sampler)

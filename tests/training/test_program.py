@@ -37,6 +37,7 @@ CPU = torch.device("cpu")
 PLAIN = {
     "data": {"name": "digits", "augment": "crop_flip", "validation": 0.8},
     "model": {"name": "cnn", "width": 3},
+    "capture": "on",
     "batch_size": 64,  # four steps, and one of half as many samples
 }
 

@@ -203,6 +203,8 @@ class Program:
         self.eager_because: str | None = None
         if not captures(device):
             self.eager_because = f"{device.type} has no graphs"
+        elif config.capture == "off":
+            self.eager_because = "capture: off"
         elif not config.method.tensors_only:
             self.eager_because = f"{type(config.method).__name__} does not set tensors_only"
         self._batches: list[Batches] = []

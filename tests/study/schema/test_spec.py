@@ -280,6 +280,7 @@ def test_every_key_is_written_back():
         "precision",
         "deterministic",
         "compile",
+        "capture",
         "result",
         "equal_train",
         "diagnostics",
@@ -474,8 +475,8 @@ BAD = [
     ({"optimizer": {"lr": True}}, "optimizer.lr", "must be a number, got True."),
     ({"sampler": {"name": "tpee"}}, "sampler.name", "Did you mean 'tpe'?"),
     ({"sampler": {"seed": -1}}, "sampler.seed", "must be >= 0, got -1."),
-    ({"resources": {"gpu": -1}}, "resources.gpu", "must be >= 0, got -1."),
-    ({"resources": {"gpu": 1.5}}, "resources.gpu", "whole number if above 1, got 1.5."),
+    ({"resources": {"gpu": -1}}, "resources.gpu", "must be >= 0 and <= 1, got -1."),
+    ({"resources": {"gpu": 1.5}}, "resources.gpu", "must be >= 0 and <= 1, got 1.5."),
     ({"resources": {"cpu": 0}}, "resources.cpu", "must be > 0 if gpu is 0"),
     ({"resources": {"gpus": 1}}, "resources.gpus", "Did you mean 'gpu'?"),
     # methods
