@@ -21,7 +21,7 @@ study: .venv/installed  ## train the digits study, confirm its front, draw figur
 test quick: export OMP_NUM_THREADS := 1
 
 test: .venv/installed-for-tests lint  ## everything, as CI runs it
-	$(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest --numprocesses 4 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder
 
 quick: .venv/installed-for-tests lint  ## lint, types and the tests that take less than a second each
 	$(BIN)/python -m pytest --numprocesses 2 -m "not slow" --quiet

@@ -92,7 +92,22 @@ def test_what_is_private_has_the_shape_it_is_used_in() -> None:
         assert importlib.import_module(name).__name__ == name  # a logger is named after its module
 
 
-STARTING = """
+# Ray gives its processes 30 s to start, too few on a busy machine.
+PATIENT = """
+def started(cpus):
+    import ray
+    keys = dict(num_cpus=cpus, include_dashboard=False, log_to_driver=False)
+    for tried in range(6):
+        try:
+            return ray.init(address="local", **keys)
+        except Exception as error:
+            if "timed out during startup" not in str(error) or tried == 5:
+                raise
+"""
+
+STARTING = (
+    PATIENT
+    + """
 import os
 import ray
 from contextlib import nullcontext
@@ -106,7 +121,7 @@ class Actor:
 
 {before}
 with {services}():
-    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+    started(2)
 print(*sorted(ray._private.worker._global_node.all_processes))
 actor = ray.remote(runtime_env={{"env_vars": {{"AS": "Tune's"}}}})(Actor).remote()
 print(ray.get(actor.runs.remote()))
@@ -114,6 +129,7 @@ print(ray.get(actor.runs.remote()))
 idle = wait_for(lambda: {{*marked(os.environ[MARK], "ray::IDLE")}} - {{os.getpid()}}, {seconds})
 print("others" if idle else "no other")
 """
+)
 
 
 @pytest.mark.slow
@@ -189,7 +205,9 @@ def test_what_ray_reports_is_shown_until_the_stop(capsys: pytest.CaptureFixture[
     assert "a node died" in shown and "autoscaler" not in shown
 
 
-LEAVING = """
+LEAVING = (
+    PATIENT
+    + """
 import os, signal, sys
 from study.machines.ray_compat import leave_ray
 
@@ -198,7 +216,7 @@ def heard(number, frame):
 
 import ray
 from ray._private.node import Node
-ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
+started(1)
 signal.signal(signal.SIGTERM, heard)
 known = Node.kill_all_processes
 
@@ -211,6 +229,7 @@ Node.kill_all_processes = kill_all_processes
 os.kill(os.getpid(), signal.SIGTERM)
 print("left", flush=True)
 """
+)
 
 
 @pytest.mark.slow
@@ -227,7 +246,9 @@ def test_a_signal_while_ray_is_left_is_heard(leave: str, code: int, shown: list[
     assert (done.returncode, done.stdout.splitlines()) == (code, shown), done.stderr
 
 
-JOINING = """
+JOINING = (
+    PATIENT
+    + """
 import os, signal
 import ray
 from contextlib import nullcontext
@@ -248,13 +269,14 @@ def titled():
 signal.signal(signal.SIGTERM, lambda number, frame: print("heard", flush=True))
 {before}
 with {handlers}():
-    ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
+    started(1)
 raylet = str(ray._private.worker._global_node.all_processes["raylet"][0].process.pid)
 wait_for(lambda: len([*titled()]) > 1, 120)
 overwritten = any(found.startswith(bytes(1)) for found in titled())
 print("overwritten" if overwritten else "whole", flush=True)
 os.kill(os.getpid(), signal.SIGTERM)
 """
+)
 
 
 @pytest.mark.slow
