@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 # They log each upload to the terminal; Ray has no option to turn that off.
@@ -96,25 +96,22 @@ def without_its_sigterm() -> Iterator[None]:
     """Join Ray with Python's handler of SIGTERM kept, if there is one.
 
     Ray installs its own when it starts a node and when it connects, which exits with code 15
-    (ray/_private/node.py:644, ray/_private/worker.py:1675), and at times one of its C++ code, which
-    aborts.
+    (ray/_private/node.py:644, ray/_private/worker.py:1675). Its C++ code installs one that calls
+    Python's, and aborts the process three seconds later by an alarm (Abseil's failure handler).
     """
     from ray._private import utils
 
     known: Any = utils.set_sigterm_handler
-    before = signal.getsignal(signal.SIGTERM)
 
     def install(handler: Any) -> None:
-        if not callable(before):
+        if not callable(signal.getsignal(signal.SIGTERM)):
             known(handler)
 
     try:
         with _replaced(utils, {"set_sigterm_handler": install}):
             yield
     finally:
-        if callable(before):
-            with suppress(ValueError):  # a thread that is not the main one
-                signal.signal(signal.SIGTERM, before)
+        _install_handlers_again()
 
 
 @contextmanager

@@ -94,6 +94,7 @@ class Stopping:
             yield
 
     def _note(self, number: int, frame: object) -> None:
+        signal.alarm(0)  # Ray's, if it was still joining: see `without_its_sigterm`
         now = time.monotonic()
         again = self._noted is not None
         if self._noted is not None and now - self._noted > SAME_SECONDS:

@@ -206,6 +206,17 @@ def test_what_is_deferred_looks_itself_and_a_fault_then_is_a_consequence() -> No
 
 
 @pytest.mark.slow
+def test_an_alarm_of_ray_does_not_end_it_midway() -> None:
+    """Its C++ code aborts a process three seconds after SIGTERM, while it joins."""
+    then = "print(signal.alarm(0), flush=True)\n    raise SystemExit(75)"
+    process = program(f"import signal\nsignal.alarm(200)\n{DEFERRED.format(then=then)}", grace=60)
+    assert first_line(process) == "ready"
+    process.send_signal(signal.SIGTERM)
+    assert process.communicate(timeout=60)[0].splitlines()[:2] == ["noted", "0"]
+    assert process.returncode == 75
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("pause", "in_order"), [(0.0, True), (0.7, False)])
 def test_a_second_signal_ends_it_at_once_unless_it_is_the_same_one(
     pause: float, in_order: bool
