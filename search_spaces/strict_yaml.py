@@ -64,6 +64,10 @@ for _class in (_Loader, _Dumper):
     _class.yaml_implicit_resolvers = {}
     for _kind, (_pattern, _first) in _CORE_SCHEMA.items():
         _class.add_implicit_resolver(f"{_TAG}{_kind}", re.compile(f"^(?:{_pattern})$"), _first)
+# Words that a reader of YAML 1.1 would take for true or false are quoted.
+_Dumper.add_implicit_resolver(
+    f"{_TAG}bool", re.compile(r"^(?:yes|no|on|off)$", re.IGNORECASE), [*"yYnNoO"]
+)
 _Loader.add_constructor(f"{_TAG}int", _Loader.construct_yaml_int)
 
 

@@ -269,3 +269,10 @@ def test_aliases_that_multiply_are_refused():
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
     with pytest.raises(FieldError, match="more than 100000 values"):
         strict_yaml.parse("\n".join(lines))
+
+
+@pytest.mark.parametrize("word", ["off", "On", "no", "YES", "true", "null"])
+def test_a_word_is_read_as_one_by_readers_of_yaml_1_1_too(word: str) -> None:
+    """`capture: off` was False in a record that another program had written anew."""
+    text = strict_yaml.dump({"key": word})
+    assert strict_yaml.parse(text) == yaml.safe_load(text) == {"key": word}

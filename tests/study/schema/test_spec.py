@@ -276,16 +276,8 @@ def test_every_key_is_written_back():
         "seed",
         "first_seed",
     ]
-    first += [
-        "precision",
-        "deterministic",
-        "compile",
-        "capture",
-        "result",
-        "equal_train",
-        "diagnostics",
-        "record",
-    ]
+    first += ["precision", "deterministic", "compile", "capture", "result", "equal_train"]
+    first += ["diagnostics", "record"]
     first += ["objectives", "matters", "constraints", "serve"]
     second = [
         "search_space",
