@@ -1,14 +1,15 @@
 """Everything that must be seen on a GPU, in order, in the time there is.
 
-    python -m benchmarks.gpu --data cifar10.parquet --state STATE --out OUT --seconds 1500
+    python -m benchmarks.gpu --data cifar10.parquet --state STATE --out OUT --seconds 570
     python -m benchmarks.gpu --table OUT/gpu.jsonl  # Markdown for RESULTS.md
     python -m benchmarks.gpu --verify OUT  # at home: the trained model's files, on this machine
     python -m benchmarks.gpu --data digits --device cpu --small --state STATE --out OUT
 
 Each stage is a process of its own, ended after eight minutes, and leaves one line of JSON in
-OUT/gpu.jsonl. Begun again with the same STATE it goes on where it stopped; a stage that failed is
-not tried again. All but the last need torch, torchvision, NumPy, SciPy, pyarrow and Pillow only,
-not Ray, Optuna or MLflow; the stage `airbench` that package too.
+OUT/gpu.jsonl. Begun again with the same STATE it goes on where it stopped: a stage that failed is
+not tried again, one for which there was too little time is. All but `study` need torch,
+torchvision, NumPy, SciPy, pyarrow and Pillow only, not Ray, Optuna or MLflow; the stage `airbench`
+that package too.
 """
 
 from __future__ import annotations
@@ -48,7 +49,11 @@ def run(options: argparse.Namespace) -> int:
         if left < 30:
             print(f"{name}: no time left", flush=True)
             break
-        line = json.dumps(played(name, options, min(LONGEST, left)))
+        found = played(name, options, min(LONGEST, left))
+        if found is None:
+            print(f"{name}: too little time left", flush=True)
+            break
+        line = json.dumps(found)
         with state.open("a") as file:
             file.write(line + "\n")
         print(line, flush=True)
@@ -56,8 +61,9 @@ def run(options: argparse.Namespace) -> int:
     return int(any("failed" in line for line in lines(state)))
 
 
-def played(name: str, options: argparse.Namespace, limit: float) -> dict[str, Any]:
-    """A stage in a process of its own; what it found, or why it failed."""
+def played(name: str, options: argparse.Namespace, limit: float) -> dict[str, Any] | None:
+    """A stage in a process of its own; what it found, or why it failed. None if it was cut short:
+    it had less than LONGEST seconds, and needed more."""
     words = [
         "--data",
         options.data,
@@ -88,6 +94,8 @@ def played(name: str, options: argparse.Namespace, limit: float) -> dict[str, An
             said, errors = stage.communicate(timeout=limit)
         except subprocess.TimeoutExpired:
             _end(stage)
+            if limit < LONGEST:
+                return None
             found: dict[str, Any] = {"failed": f"longer than {limit:.0f} s"}
         else:
             last = (said.strip().splitlines() or [""])[-1]
@@ -147,7 +155,7 @@ def main() -> int:
     )
     parser.add_argument("--state", type=Path, default=Path("gpu-state"))
     parser.add_argument("--out", type=Path, default=Path("gpu-out"))
-    parser.add_argument("--seconds", type=float, default=1500.0)
+    parser.add_argument("--seconds", type=float, default=570.0)
     parser.add_argument("--table", type=Path, help="a gpu.jsonl to print")
     parser.add_argument("--verify", type=Path, help="a folder OUT of another machine")
     parser.add_argument("--stage", help=argparse.SUPPRESS)

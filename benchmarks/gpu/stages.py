@@ -520,6 +520,7 @@ def study(options: Options) -> Found:
 STAGES: dict[str, Callable[[Options], Found]] = {
     "inventory": inventory,
     "equal": equal,
+    "study": study,
     "uncaptured": uncaptured,
     "synchronisation": synchronisation,
     "ladder resnet18": ladder("resnet18"),
@@ -532,5 +533,4 @@ STAGES: dict[str, Callable[[Options], Found]] = {
     "trials": trials,
     "airbench": airbench,
     "trial": trial,
-    "study": study,
 }

@@ -158,6 +158,18 @@ def test_it_goes_on_where_it_stopped_and_a_failure_is_a_line(
     assert json.dumps(third)
 
 
+def test_a_stage_that_was_cut_short_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = options(tmp_path)
+    assert gpu.played("inventory", given, 0.01) is None
+    monkeypatch.setattr(gpu, "LONGEST", 0.01)
+    found = gpu.played("inventory", given, 0.01)
+    assert found is not None and found["failed"] == "longer than 0 s"
+    monkeypatch.setattr(gpu, "played", lambda *asked: None)
+    assert gpu.run(given) == 0 and gpu.lines(tmp_path / "state" / gpu.FILE) == []
+
+
 def test_a_stage_that_takes_too_long_ends_with_all_that_it_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from tests import simulated_graph
 from trainables import metrics
 from trainables.config import TrialConfig
 from trainables.files.digest import file_digest
@@ -26,7 +27,8 @@ from trainables.outputs.predictions import Predictions
 from trainables.plugins import use_extensions
 from trainables.problems import FieldError
 from trainables.training import checkpoint
-from trainables.training.diagnostics import diagnostics
+from trainables.training import learner as learner_module
+from trainables.training.diagnostics import GROUPED, diagnostics
 from trainables.training.learner import Diverged, Learner
 
 CPU = torch.device("cpu")
@@ -221,7 +223,7 @@ def test_a_checkpoint_is_whole_or_not_taken(tmp_path: Path) -> None:
     assert not checkpoint.load(learner(number=1), tmp_path / "last.pt"), (
         "another trial's checkpoint"
     )
-    assert checkpoint.load(learner(), tmp_path / "last.pt")
+    assert checkpoint.load(learner(capture="on"), tmp_path / "last.pt")
 
 
 def test_a_checkpoint_outlives_a_move_of_the_extensions_and_a_new_setting(
@@ -359,6 +361,15 @@ def test_meta_batches_go_round_without_a_sample_twice() -> None:
         assert sorted(order[begun : begun + size].tolist()) == list(range(size))
 
 
+def test_repeatable_steps_fill_no_memory_that_they_write() -> None:
+    made = learner(deterministic=True)
+    with made._training(1):
+        assert torch.are_deterministic_algorithms_enabled()
+        assert not torch.utils.deterministic.fill_uninitialized_memory
+    assert not torch.are_deterministic_algorithms_enabled()
+    assert torch.utils.deterministic.fill_uninitialized_memory
+
+
 def test_what_training_cost_is_counted_in_samples() -> None:
     usual, meta_learned = trained(batch_size=64), trained(method="gamma_net", batch_size=64)
     n = len(usual.train)
@@ -372,10 +383,11 @@ def test_diagnostics_by_hand() -> None:
     logits = torch.tensor([[0.0, 0.0, 0.0], [1000.0, 0.0, 0.0], [0.0, 1000.0, 0.0]])
     head = torch.nn.Linear(2, 1)
     torch.nn.init.constant_(head.weight, 3.0), torch.nn.init.constant_(head.bias, 4.0)
-    found = diagnostics(
-        Predictions(logits, torch.tensor([0, 0, 0])), Network(torch.nn.Identity(), head)
-    )
-    assert found == pytest.approx(
+    network = Network(torch.nn.Identity(), head)
+    with simulated_graph.Reading() as reading:
+        found = diagnostics(Predictions(logits, torch.tensor([0, 0, 0])), network)
+    assert reading.reads == []
+    assert {name: float(value) for name, value in found.items()} == pytest.approx(
         {
             "nll_right": math.log(3) / 2,
             "nll_wrong": 1000.0,
@@ -385,14 +397,18 @@ def test_diagnostics_by_hand() -> None:
         },
         abs=1e-9,
     )
-    only_right = diagnostics(
-        Predictions(logits[:2], torch.tensor([0, 0])), Network(torch.nn.Identity(), head)
-    )
-    assert "nll_wrong" not in only_right
-    assert (
-        "head_norm" in trained(diagnostics=True).history[0]
-        and "head_norm" not in trained().history[0]
-    )
+    only_right = diagnostics(Predictions(logits[:2], torch.tensor([0, 0])), network)
+    assert only_right["nll_wrong"].isnan() and only_right["entropy_wrong"].isnan()
+
+
+def test_a_row_has_the_diagnostics_of_groups_that_have_predictions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert set(GROUPED) | {"head_norm"} <= set(trained(diagnostics=True).history[0])
+    assert "head_norm" not in trained().history[0]
+    values = dict.fromkeys(("nll_wrong", "entropy_wrong"), torch.tensor(math.nan))
+    monkeypatch.setattr(learner_module, "diagnostics", lambda *of: values)
+    assert not set(GROUPED) & set(trained(diagnostics=True).history[0])
 
 
 def test_an_epochs_seconds_are_those_that_passed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -298,11 +298,14 @@ def test_too_little_memory_for_a_capture_is_no_failure(
     monkeypatch: pytest.MonkeyPatch, captures: list[str]
 ) -> None:
     def fails(*args: Any) -> Any:
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nMore.")
+        try:
+            raise ValueError("An operation.")
+        except ValueError:
+            raise torch.OutOfMemoryError("CUDA out of memory.\nMore.")  # noqa: B904
 
     monkeypatch.setattr(program, "capture", fails)
     made = trained(learner())
-    assert made._program.eager_because == "CUDA out of memory. Tried to allocate 2.00 GiB."
+    assert made._program.eager_because == "CUDA out of memory.\nMore.\nafter: An operation."
     assert_equal(made, eagerly(learner()))
 
 

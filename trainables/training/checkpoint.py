@@ -80,8 +80,8 @@ def _state_for(learner: Learner, path: Path) -> Saved | None:
     buffer = io.BytesIO(payload)
     state: Saved = torch.load(buffer, weights_only=True, map_location=learner.device)
     own = learner.config
-    # The extensions' location does not affect training; settings newer than the file get their
-    # defaults.
-    moved = {**state["config"], "extensions": own.extensions}
+    # Where extensions lie, and whether steps are captured, is not of the trial. Settings newer than
+    # the file get their defaults.
+    moved = {**state["config"], "extensions": own.extensions, "capture": own.capture}
     same = moved == own.to_mapping() or TrialConfig.from_mapping(moved) == own
     return state if same else None

@@ -24,7 +24,7 @@ from trainables.outputs.predictions import Predictions
 from trainables.outputs.train_entropy import TrainEntropy
 from trainables.seeding import seed_of, stream
 from trainables.training import program
-from trainables.training.diagnostics import diagnostics
+from trainables.training.diagnostics import GROUPED, diagnostics
 from trainables.training.program import Choices
 
 
@@ -308,9 +308,13 @@ class Learner:
         # Only a warning: pooling whose windows do not overlap is repeatable, and PyTorch does not
         # tell it apart.
         torch.use_deterministic_algorithms(True, warn_only=True)
+        memory: Any = torch.utils.deterministic
+        filled = memory.fill_uninitialized_memory
+        memory.fill_uninitialized_memory = False  # a step reads none
         try:
             yield
         finally:
+            memory.fill_uninitialized_memory = filled
             torch.use_deterministic_algorithms(before, warn_only=warned)
 
     def _measured(self, steps: int, started: float) -> Measured:
@@ -342,6 +346,9 @@ class Learner:
                 where = f"at epoch {measured.epoch} (optimizer.lr={self.config.optimizer.lr:g})"
                 raise Diverged(f"{name} is {value:g} {where}")
         # Epochs that overlap: each second is counted once.
+        for name in GROUPED:  # of no prediction
+            if math.isnan(values.get(name, 0.0)):
+                del values[name]
         since = max(measured.started, self._counted)
         self._counted = now
         return {

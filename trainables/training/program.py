@@ -283,7 +283,7 @@ class Program:
             return capture(advance, self.device)
         except RuntimeError as error:  # out of memory, or an operation that cannot be captured
             self.state = state
-            self.eager_because = f"{error}".partition("\n")[0]
+            self.eager_because = _in_full(error)
             self.network.train()  # it may have ended in a part of the step that evaluates
             return None
 
@@ -295,6 +295,12 @@ class Program:
 def captures(device: torch.device) -> bool:
     """Steps on the device are captured."""
     return device.type == "cuda"
+
+
+def _in_full(error: BaseException) -> str:
+    """All lines of an error, and of those that it followed."""
+    followed = error.__cause__ or error.__context__
+    return f"{error}" if followed is None else f"{error}\nafter: {_in_full(followed)}"
 
 
 @cache
