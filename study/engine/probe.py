@@ -273,8 +273,7 @@ def probe_on_cluster(
             needs = spec.resources_of(label)
             copies[label] = max(1, *(sharing(offered, needs) for offered in nodes))
             # One bundle lies on one node, and a part of a GPU on one GPU.
-            together = {kind: copies[label] * need for kind, need in needs.to_ray().items()}
-            groups[label] = placement_group([together])
+            groups[label] = placement_group([needs.together(copies[label])])
             task = ray.remote(num_cpus=needs.cpu, num_gpus=needs.gpu, max_retries=0)(answer)
             there = PlacementGroupSchedulingStrategy(groups[label], 0)
             for _ in range(copies[label]):

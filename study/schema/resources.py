@@ -53,6 +53,10 @@ class Resources(Settings):
         """The resources above 0, in Ray's names."""
         return {kind: need for kind, need in (("CPU", self.cpu), ("GPU", self.gpu)) if need > 0}
 
+    def together(self, count: int) -> dict[str, float]:
+        """What Ray reserves for as many trials in one place, in its names."""
+        return {kind: count * _units(need) * RAY_UNIT for kind, need in self.to_ray().items()}
+
 
 @dataclass(frozen=True)
 class Budget(Settings):

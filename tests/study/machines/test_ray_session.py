@@ -217,6 +217,8 @@ def test_a_part_of_a_gpu_lies_on_one_gpu(share: float) -> None:
         assert slots([node(CPU=cpus, GPU=gpus)], Resources(cpu=1, gpu=share)) == count
         alone = min(cpus, 10_000 // units) if gpus else 0
         assert sharing({"CPU": cpus, "GPU": gpus}, Resources(cpu=1, gpu=share)) == alone
+        reserved = Resources(cpu=1, gpu=share).together(alone)
+        assert reserved["CPU"] == alone and round(10_000 * reserved["GPU"]) == alone * units
 
 
 def test_a_trial_that_fits_on_no_node() -> None:
