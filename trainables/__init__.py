@@ -5,7 +5,6 @@ asked for; `__init__.pyi` has the same for type checkers. Every other module is 
 """
 
 from importlib import import_module
-from typing import Any
 
 _NAMES = {
     "dataset": ("Dataset", "Header", "RawData", "RawSplit", "Samples"),
@@ -28,7 +27,7 @@ _NAMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     for module, names in _NAMES.items():
         if name in names:
             return getattr(import_module(f"trainables.{module}"), name)

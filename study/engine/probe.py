@@ -194,14 +194,17 @@ def _children(count: int, threads: int, complaints: Path) -> Iterator[list[subpr
     environment = {**own_code.environment(), "OMP_NUM_THREADS": str(threads)}
     children: list[subprocess.Popen[str]] = []
     with complaints.open("wb") as file:
-        pipes: dict[str, Any] = {
-            "stdin": subprocess.PIPE,
-            "stdout": subprocess.PIPE,
-            "stderr": file,
-        }
         try:
             for _ in range(count):
-                children.append(subprocess.Popen(command, text=True, env=environment, **pipes))
+                child = subprocess.Popen(
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=file,
+                    text=True,
+                    env=environment,
+                )
+                children.append(child)
             yield children
         finally:
             for child in children:

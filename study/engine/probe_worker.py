@@ -54,7 +54,7 @@ def answer(
 
 
 def main() -> None:
-    """Answer the jobs on standard input, a JSON line each with a line; what else is printed goes to
+    """Answer the jobs on standard input, each with a line of JSON; what else is printed goes to
     standard error."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)

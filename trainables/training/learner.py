@@ -345,10 +345,10 @@ class Learner:
             if not math.isfinite(value):
                 where = f"at epoch {measured.epoch} (optimizer.lr={self.config.optimizer.lr:g})"
                 raise Diverged(f"{name} is {value:g} {where}")
-        # Epochs that overlap: each second is counted once.
         for name in GROUPED:  # of no prediction
             if math.isnan(values.get(name, 0.0)):
                 del values[name]
+        # Epochs that overlap: each second is counted once.
         since = max(measured.started, self._counted)
         self._counted = now
         return {
