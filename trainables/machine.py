@@ -1,11 +1,13 @@
-"""The machine a trial runs on: its cgroups, its C library's memory, its threads, NVIDIA's MPS."""
+"""The machine a trial runs on: its cgroups, its C library's memory, its threads, NVIDIA's MPS, the
+versions installed there."""
 
 from __future__ import annotations
 
 import ctypes
+import importlib.metadata
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
@@ -24,6 +26,9 @@ MEMORY_FILES = {
     2: ("memory.max", "memory.current", "memory.stat"),
 }
 MOST_THREADS = 8  # each holds arrays of its own
+GPU_MEND = "Install a GPU driver and a build of torch that fit each other."
+# The libraries whose version has an effect on what is trained.
+TRAINING_LIBRARIES = ("torch", "torchvision", "numpy")
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -97,6 +102,17 @@ def keep_freed_memory() -> None:
     if mallopt is not None:
         mallopt(MMAP_THRESHOLD, LARGEST_BLOCK)
         mallopt(TRIM_THRESHOLD, MOST_FREED)
+
+
+def versions(names: Sequence[str]) -> dict[str, str]:
+    """Installed versions of distributions; "missing" if not installed."""
+    found = {}
+    for name in names:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = "missing"
+    return found
 
 
 def in_threads(call: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:

@@ -20,7 +20,8 @@ from trainables.loading.trial_data import trial_data
 from trainables.outputs.classifier import PREDICTION_BATCH
 from trainables.plain import Plain
 from trainables.training import checkpoint
-from trainables.training.attempt import CONTEXT, Assignment, Attempt, prepared_device
+from trainables.training.attempt import Assignment, Attempt
+from trainables.training.device import CONTEXT, prepared_device
 from trainables.training.learner import Diverged, Learner
 from trainables.training.probe_cost import Cost
 

@@ -36,6 +36,7 @@ def trial_rows(now: Snapshot) -> list[dict[str, Value]]:
             "started": record.started,
             "ended": record.ended,
             "device": record.device,
+            "host": record.host,
             "training": record.how_trained,
             "reason": record.reason or ranking.set_aside.get(record.name),
         }

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -128,26 +130,26 @@ def _probed(
     spec = found.study
     digest = found.prepared.digest
     labels = [variant.label for variant in spec.variants]
+    at: Callable[..., ProbedStudy] = probe_here
     with ExitStack() as stack:
         steps = stack.enter_context(Steps(errors))
         if address is not None:
-            from study.machines.nodes import check_nodes
+            from study.machines.nodes import alive_nodes, check_nodes
             from study.machines.ray_session import check_address, joined
+            from study.schema.resources import slots as slots_on
 
             check_address(address)
             needs = {label: spec.resources_of(label) for label in labels}
-            count = stack.enter_context(joined(address, needs, steps))
-            check_nodes(spec, found.folder.parent, digest, steps)
-            slots = count()
+            stack.enter_context(joined(address, needs, steps))
+            unfit = check_nodes(spec, found.folder.parent, digest, steps)
+            off = {each.node for each in unfit}
+            nodes = [node for node in alive_nodes() if node["NodeID"] not in off]
+            slots = max(slots_on(nodes, each) for each in needs.values())
+            at = partial(probe_on_cluster, off=off)
         elif probe:
             slots = slots_here(spec, cpus)
-        probed = None
-        if probe:
-            at = probe_here if address is None else probe_on_cluster
-            probed = at(spec, file_name, digest, labels, steps)
-        expected = expected_costs(
-            spec, file_name, found.stored, digest, steps, address is not None, probed
-        )
+        probed = at(spec, file_name, digest, labels, steps) if probe else None
+        expected = expected_costs(spec, file_name, found.stored, digest, steps, at, probed)
     if probed is None:
         return replace(found, expected=expected)
     whole = predict(spec, probed.probes, slots)

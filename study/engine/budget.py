@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from study.analysis.prediction import predict
-from study.engine.probe import ProbedStudy, probe_here, probe_on_cluster
+from study.engine.probe import ProbedStudy, probe_here
 from study.schema.errors import SpecError
 from study.schema.resources import Resources
 from study.schema.spec import StudySpec
@@ -100,15 +100,15 @@ def expected_costs(
     stored: Study | None,
     digest: str,
     say: Callable[[str], None],
-    on_cluster: bool = False,
+    probe: Callable[..., ProbedStudy] = probe_here,
     probed: ProbedStudy | None = None,
 ) -> dict[str, float]:
     """By label, what a trial costs in hours of the budget: the mean of its ended ones, else by a
     probe.
 
-    stored: the study as it exists. digest: of the data. on_cluster: Ray is joined, to probe there.
-    Without a budget nothing is probed. Raises SpecError if the budget cannot pay for what is tried
-    first, or a method fails in the probe.
+    stored: the study as it exists. digest: of the data. probe: `probe_on_cluster` where Ray is
+    joined. Without a budget nothing is probed. Raises SpecError if the budget cannot pay for what
+    is tried first, or a method fails in the probe.
     """
     if spec.budget is None:
         return {}
@@ -119,7 +119,6 @@ def expected_costs(
         expected = means(stored, records, unit)
     if missing := [label for label in records.labels if label not in expected]:
         if probed is None:
-            probe = probe_on_cluster if on_cluster else probe_here
             probed = probe(spec, file_name, digest, missing, say)
         prediction = predict(
             spec, {label: probed.probes[label] for label in missing}, 1, stopping=True

@@ -8,7 +8,7 @@ import math
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import product
@@ -24,7 +24,8 @@ from optuna.distributions import (
 
 from study.analysis.prediction import Probes
 from study.machines.cpus import own_cpus
-from study.machines.node_facts import gpus
+from study.machines.nodes import usable_gpus_here
+from study.machines.ray_compat import label_selector
 from study.machines.ray_session import Offer, check_fits, ray_nodes
 from study.machines.stopping import temporary_folder
 from study.schema import own_code
@@ -135,11 +136,11 @@ def _job(spec: StudySpec, label: str, digest: str) -> tuple[list[float], Job]:
 
 def slots_here(spec: StudySpec, cpus: int | None = None) -> int:
     """How many trials fit on this machine at once. Raises ClusterError if those of a method do
-    not."""
+    not, or torch cannot use its GPUs."""
     ours = own_cpus(cpus)
     needs = spec.needs
-    count = gpus()["gpus"] if any(each.gpu for each in needs.values()) else 0
-    offered = {"CPU": ours.count, "GPU": count if isinstance(count, int) else 0}
+    gpus = usable_gpus_here(spec.trained_in) if any(each.gpu for each in needs.values()) else 0
+    offered = {"CPU": ours.count, "GPU": gpus}
     node: Offer = {"Alive": True, "Resources": offered}
     check_fits([node], needs, ours)
     return max(slots([node], each) for each in needs.values())
@@ -255,10 +256,15 @@ def _mean(costs: Sequence[Answer]) -> Answer:
 
 
 def probe_on_cluster(
-    spec: StudySpec, file_name: str, digest: str, labels: Iterable[str], say: Say
+    spec: StudySpec,
+    file_name: str,
+    digest: str,
+    labels: Iterable[str],
+    say: Say,
+    off: Collection[str] = (),
 ) -> ProbedStudy:
     """Probe each method in Ray tasks with the resources of its trials, on the joined cluster: in as
-    many as share a GPU. Raises SpecError."""
+    many as share a GPU. off: the ids of nodes not to use. Raises SpecError."""
     import ray
     from ray.util.placement_group import placement_group, remove_placement_group
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
@@ -266,7 +272,9 @@ def probe_on_cluster(
     from study.engine.probe_worker import answer
 
     jobs = {label: _job(spec, label, digest) for label in labels}
-    nodes = [node["Resources"] for node in ray_nodes() if node["Alive"]]
+    nodes = [
+        node["Resources"] for node in ray_nodes() if node["Alive"] and node["NodeID"] not in off
+    ]
     found: dict[str, list[Answer]] = {label: [] for label in jobs}
     groups = {}
     copies = {}
@@ -276,7 +284,7 @@ def probe_on_cluster(
             needs = spec.resources_of(label)
             copies[label] = max(1, *(sharing(offered, needs) for offered in nodes))
             # One bundle lies on one node, and a part of a GPU on one GPU.
-            groups[label] = placement_group([needs.together(copies[label])])
+            groups[label] = placement_group([needs.together(copies[label])], **label_selector(off))
             task = ray.remote(num_cpus=needs.cpu, num_gpus=needs.gpu, max_retries=0)(answer)
             there = PlacementGroupSchedulingStrategy(groups[label], 0)
             for _ in range(copies[label]):

@@ -16,7 +16,7 @@ import torch
 from study.machines.node_facts import room
 from trainables.plain import Plain
 from trainables.plugins import in_a_line, raised_in
-from trainables.training.attempt import device_for, ran_out_of_memory
+from trainables.training.device import device_for, ran_out_of_memory
 from trainables.trial_probe import probe_trial
 
 STARTED = time.process_time()  # imports included

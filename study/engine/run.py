@@ -3,9 +3,12 @@ missing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import logging
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,17 @@ from study.engine.preparation import (
     prepare_data,
     record_spec,
 )
-from study.machines.nodes import check_nodes
+from study.engine.probe import probe_on_cluster
+from study.machines import node_facts
+from study.machines.fit_nodes import FitNodes
+from study.machines.guarded import Unfit, guarded
+from study.machines.nodes import (
+    Needed,
+    check_nodes,
+    fit_again,
+    send_as_source,
+    usable_gpus_here,
+)
 from study.machines.ray_session import check_address, control_store, joined, set_environment
 from study.machines.stopping import Stopping, temporary_folder
 from study.machines.watching import watched
@@ -34,11 +47,12 @@ from study.store.ledger import Ledger, open_ledger
 from study.store.study import Study
 from study.store.targets import Targets
 from study.store.trials import Trials
+from trainables.files.atomic import write_whole
 from trainables.loading.cache import Prepared
+from trainables.machine import TRAINING_LIBRARIES, versions
 from trainables.outputs.attempts import clear_checkpoints
+from trainables.plugins import extension_digests
 
-# Joins Ray on entry, and yields a function that returns how many trials fit now.
-Join = AbstractContextManager[Callable[[], int]]
 # Seconds the end of a run waits for a tracking server that does not answer.
 TRACKING_PATIENCE = 20.0
 
@@ -90,6 +104,9 @@ def run_study(
     expected: dict[str, float] = {}
     if address is None:  # before anything is written
         with display.steps() as steps:
+            if any(each.gpu for each in spec.needs.values()):
+                steps("trying the GPU")
+                usable_gpus_here(spec.trained_in)
             expected = expected_costs(spec, file_name, stored, prepared.digest, steps)
     make_folders(spec, directory, stored)
     if line := kept_line(spec):
@@ -97,19 +114,27 @@ def run_study(
     with (
         driver_lock(directory, spec.ledger) as database,
         display.steps() as steps,
-        _ray(spec, root, prepared, address, steps, cpus, stopping) as join,
+        _ray(spec, root, prepared, address, steps, cpus, stopping) as cluster,
     ):
         if address is not None:
-            expected = expected_costs(
-                spec, file_name, stored, prepared.digest, steps, on_cluster=True
-            )
+            probe = partial(probe_on_cluster, off=[unfit.node for unfit in cluster.unfit])
+            expected = expected_costs(spec, file_name, stored, prepared.digest, steps, probe)
         study = record_spec(spec, file_name, directory, prepared, tracking, stored)
         ledger = _open_ledger(study, database, display)
         _remove_leftovers(study, ledger.trials())
         with stopping.deferred():
             return _train(
-                study, ledger, tracking_uri, targets, join, display, steps, stopping, expected
+                study, ledger, tracking_uri, targets, cluster, display, steps, stopping, expected
             )
+
+
+@dataclass(frozen=True)
+class _Cluster:
+    """Ray. join: joins it on entry. unfit: nodes that a check at the start found so."""
+
+    join: AbstractContextManager[None]
+    unfit: Sequence[Unfit] = ()
+    is_here: bool = False
 
 
 @contextmanager
@@ -121,17 +146,17 @@ def _ray(
     steps: ShowsSteps,
     cpus: int | None,
     stopping: Stopping,
-) -> Iterator[Join]:
-    """How to join Ray. A cluster is joined now, to check its nodes before anything of the study is
-    written."""
+) -> Iterator[_Cluster]:
+    """A cluster is joined now, to check its nodes before anything of the study is written; a Ray on
+    this machine when there is something to train."""
     if address is None:
-        yield joined(None, spec.needs, steps, cpus)
+        yield _Cluster(joined(None, spec.needs, steps, cpus), is_here=True)
         return
-    with joined(address, spec.needs, steps) as slots:
+    with joined(address, spec.needs, steps):
         stopping.listen()
         with watched(control_store(), lambda line: steps(line or "checking nodes"), stopping):
-            check_nodes(spec, root, prepared.digest, steps)
-        yield nullcontext(slots)
+            unfit = check_nodes(spec, root, prepared.digest, steps)
+        yield _Cluster(nullcontext(), unfit)
 
 
 def _open_ledger(study: Study, lock: DatabaseLock | None, display: Display) -> Ledger:
@@ -158,7 +183,7 @@ def _train(
     ledger: Ledger,
     tracking_uri: str,
     targets: Targets,
-    join: Join,
+    cluster: _Cluster,
     display: Display,
     steps: ShowsSteps,
     stopping: Stopping,
@@ -182,7 +207,7 @@ def _train(
                     ledger,
                     [keeper, progress, projection, spending],
                     targets,
-                    join,
+                    cluster,
                     stopping,
                     steps,
                 )
@@ -206,20 +231,61 @@ def _tune(
     ledger: Ledger,
     listeners: list[Any],
     targets: Targets,
-    join: Join,
+    cluster: _Cluster,
     stopping: Stopping,
     steps: ShowsSteps,
 ) -> None:
     """Join Ray and train until every budget is met or a stop is requested."""
-    with join as slots:
+    with cluster.join:
         steps("starting workers")  # until the first trial trains
         stopping.listen()
         from study.engine.search import LedgerSearch
+        from study.machines.ray_compat import placed_off
         from trainables.training.trainable import CalibrationTrainable
 
-        search = LedgerSearch(study, ledger, listeners, slots, targets, stopping.requested)
-        with watched(control_store(), ledger.waiting.show, stopping):
-            tune_study(search, study.spec.name, CalibrationTrainable, stopping.requested)
+        needed = _needed(study)
+        nodes = FitNodes(
+            list(study.spec.needs.values()),
+            partial(fit_again, needed),
+            lambda line: _said(listeners, line),
+            cluster.is_here,
+        )
+        for unfit in cluster.unfit:
+            nodes.pass_over(unfit)
+        search = LedgerSearch(study, ledger, listeners, nodes, targets, stopping.requested)
+        send_as_source()
+        trainable = guarded(CalibrationTrainable, needed.question)
+        with (
+            watched(control_store(), ledger.waiting.show, stopping),
+            placed_off(lambda: nodes.passed_over),
+        ):
+            tune_study(search, study.spec.name, trainable, stopping.requested)
+
+
+def _said(listeners: list[Any], line: str) -> None:
+    for listener in listeners:
+        listener.said(line)
+
+
+def _needed(study: Study) -> Needed:
+    """What the study needs of a node, which a file written now tells from a copy of its folder."""
+    token = secrets.token_hex(16)
+    file = study.directory / "run.token"
+    write_whole(file, token.encode())
+    spec = study.spec
+    trains = node_facts.code(packages=node_facts.TRAINS)["code"]
+    folder = spec.extensions
+    return Needed(
+        root=study.directory.parent,
+        question=(
+            node_facts.unfit,
+            ((str(file), token), trains, versions(TRAINING_LIBRARIES)),
+        ),
+        trial=spec.trial_mapping(study.labels[0]),
+        data_digest=study.recorded.data_digest,
+        extension_files={} if folder is None else extension_digests(folder),
+        gpu=any(each.gpu for each in spec.needs.values()),
+    )
 
 
 def tune_study(search: Any, name: str, trainable: Any, stop_requested: Callable[[], bool]) -> None:
@@ -228,7 +294,7 @@ def tune_study(search: Any, name: str, trainable: Any, stop_requested: Callable[
 
     from study.engine.early_stopping import RungScheduler
     from study.engine.search import Interrupted, Watch
-    from study.machines.ray_compat import losses_are_deaths, messages_until, uncounted_callbacks
+    from study.machines.ray_compat import losses_are_deaths, uncounted_callbacks, without_messages
 
     with temporary_folder("calstudy-tune-") as scratch:
         tuner = tune.Tuner(
@@ -253,10 +319,11 @@ def tune_study(search: Any, name: str, trainable: Any, stop_requested: Callable[
                 verbose=0,
             ),
         )
+        logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # it lists what we tried again
         with (
             suppress(Interrupted),
             losses_are_deaths(),
-            messages_until(stop_requested),
+            without_messages(),
             uncounted_callbacks(),
         ):
             tuner.fit()

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import ray
 from ray.tune import Callback
@@ -18,6 +18,7 @@ from study.analysis.pareto import complete
 from study.analysis.ranking import Ranking, rules_of
 from study.engine.early_stopping import decided
 from study.engine.queue import Queue
+from study.machines.guarded import Unfit, unfit_node
 from study.machines.ray_compat import actor_of
 from study.machines.ray_session import ClusterError
 from study.schema.resources import Resources
@@ -59,12 +60,20 @@ class _Attempt:
     overdue: bool = False
 
 
+class Nodes(Protocol):
+    """The nodes that train: `FitNodes`."""
+
+    def slots(self) -> int: ...
+    def trained(self) -> None: ...
+    def pass_over(self, unfit: Unfit) -> None: ...
+    def look(self) -> None: ...
+
+
 class LedgerSearch(Searcher):
     """Hands out what the queue says, and records how each attempt goes and ends.
 
-    slots: returns how many trials fit on the cluster now, as nodes come and go. targets: those
-    checked at the start. stop_requested: from then on a death is no trial's fault: what stops this
-    process may stop its workers too.
+    nodes: those that may train. targets: those checked at the start. stop_requested: from then on a
+    death is no trial's fault: what stops this process may stop its workers too.
     """
 
     def __init__(
@@ -72,7 +81,7 @@ class LedgerSearch(Searcher):
         study: Study,
         ledger: Ledger,
         listeners: list[Listener],
-        slots: Callable[[], int],
+        nodes: Nodes,
         targets: Targets | None = None,
         stop_requested: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -87,13 +96,13 @@ class LedgerSearch(Searcher):
         self._directory = study.directory
         self._ledger = ledger
         self._listeners = listeners
-        self._slots = slots
+        self._nodes = nodes
         early = self._spec.early_stopping
         self._by = () if early is None else early.by
         self._rung = None if early is None else early.epoch(self._spec.epochs)
         self._limit = None if self._spec.trial_minutes is None else 60 * self._spec.trial_minutes
         self._rules = rules_of(study)
-        self.queue = Queue(study, ledger, self._rules, listeners, slots)
+        self.queue = Queue(study, ledger, self._rules, listeners, nodes.slots)
         self._constraints_judged = (
             not self._spec.constraints or self._ranking().defaults is not None
         )
@@ -112,7 +121,7 @@ class LedgerSearch(Searcher):
         if self.fault is not None or self._stop_requested():
             # On None, Tune would wait for another suggestion.
             return None if self._live else Searcher.FINISHED
-        if len(self._live) >= 2 * max(1, self._slots()):
+        if len(self._live) >= 2 * max(1, self._nodes.slots()):
             return None
         try:
             return self._suggested(trial_id)
@@ -146,7 +155,7 @@ class LedgerSearch(Searcher):
             data_digest=self._study.recorded.data_digest,
             resources={"cpu": attempt.resources.cpu, "gpu": attempt.resources.gpu},
             metrics=tuple(objective.metric for objective in self._spec.objectives),
-            step_seconds=max(STEP_SECONDS, self._slots() / REPORTS_A_SECOND),
+            step_seconds=max(STEP_SECONDS, self._nodes.slots() / REPORTS_A_SECOND),
             seconds_limit=self._limit,
             rung=self._rung,
             costs=self._by,
@@ -181,7 +190,10 @@ class LedgerSearch(Searcher):
 
     def attempt_died(self, trial_id: str, message: str) -> None:
         """A trial's process died, with Ray's message: retry the trial, or FAIL it if it may not be
-        retried."""
+        retried. Nobody is to blame where its node is not fit: the trial goes on elsewhere."""
+        if unfit := unfit_node(message):
+            self._guarded(lambda: self._pass_over(trial_id, unfit))
+            return
         if BESIDE_OTHERS in message:  # whose fault it was shows where it trains alone
             self._alone.add(self._live[trial_id].record.name)
         self._guarded(lambda: self._again_or_fail(trial_id, *cause_of_death(message)))
@@ -218,7 +230,22 @@ class LedgerSearch(Searcher):
             record = self._live[trial_id].record
             self._ledger.add_extensions(record.label, record.number, report.extensions)
 
+    def _pass_over(self, trial_id: str, unfit: Unfit) -> None:
+        self._nodes.pass_over(unfit)
+        self._put_back(trial_id)
+
+    def _put_back(self, trial_id: str) -> None:
+        record = self._live.pop(trial_id).record
+        self.queue.put_back(record)
+        for listener in self._listeners:
+            listener.stopped(record)
+
+    def look(self) -> None:
+        """Called between events: follow the nodes, and end the run where none is left."""
+        self._guarded(self._nodes.look)
+
     def _trained(self, trial_id: str, report: Report) -> None:
+        self._nodes.trained()
         self._uses(trial_id, report)
         attempt = self._live[trial_id]
         rows = report.rows
@@ -245,16 +272,13 @@ class LedgerSearch(Searcher):
         """The outcome with what the driver knows of it. An early one has that already."""
         if outcome.attempt is not None:
             return outcome
-        return replace(outcome, attempt=attempt.number, versions=self._study.recorded.versions)
+        versions = {**self._study.recorded.versions, **(outcome.versions or {})}
+        return replace(outcome, attempt=attempt.number, versions=versions)
 
     def _ended(self, trial_id: str, report: Report) -> None:
         self._uses(trial_id, report)
         outcome = report.outcome or self._early_outcome(trial_id)
         assert outcome is not None, "Tune stops no trial that was not to be stopped"
-        # The node joined after the check, or lost its mount.
-        if outcome.state == "storage_unseen":
-            fix = "Mount the storage there, or remove the node, and run again."
-            raise ClusterError(f"{outcome.reason}", fix)
         cause = {"out_of_memory": "out_of_memory", "interrupted": "process"}.get(outcome.state)
         if cause is None:
             self._finish(trial_id, report.rows, outcome)
@@ -279,10 +303,7 @@ class LedgerSearch(Searcher):
         may_retry = self._ledger.died(record.label, record.number, cause)
         whole = attempt.resources.on_a_whole_gpu() == attempt.resources
         if may_retry and not (cause == "out_of_memory" and whole):
-            del self._live[trial_id]
-            self.queue.put_back(record)
-            for listener in self._listeners:
-                listener.stopped(record)
+            self._put_back(trial_id)
         else:
             self._finish(trial_id, [], failed)
 
@@ -391,6 +412,7 @@ class Watch(Callback):
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
         """Called between events: an exception raised here ends the run."""
+        self._search.look()
         for trial_id in self._search.overdue():
             ray.kill(actor_of(self._running[trial_id]))
         if self._search.fault is not None:

@@ -19,6 +19,7 @@ from study.machines.nodes import (
     ask_nodes,
     code_problem,
     extensions_of,
+    gpu_problem,
     storage_problem,
 )
 from study.machines.ray_session import ClusterError, Offer, check_address, check_fits, joined
@@ -217,8 +218,9 @@ def _data(node: NodeFacts, own: NodeFacts) -> tuple[str, str]:
 
 
 def _gpus(node: NodeFacts, shares: bool) -> tuple[str, str]:
-    if isinstance(node.gpus, str):
-        return "failed", f"torch does not start: {node.gpus}. Reinstall torch there."
+    if problem := gpu_problem(node):
+        return "failed", str(problem)
+    assert isinstance(node.gpus, int)
     lent = node.gpus if node.lent is None else int(node.lent)
     if lent > node.gpus:
         found = f"Ray offers {lent} GPUs, torch sees {node.gpus}"

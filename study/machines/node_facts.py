@@ -7,6 +7,7 @@ whatever code is installed there, so they use only the standard library and each
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import hashlib
 import importlib.util
@@ -23,14 +24,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from study.schema.versions import LIBRARIES, versions
+from study.schema.versions import LIBRARIES
 from trainables.files.home import default_cache, token_file
-from trainables.machine import free_memory, mps_is_running
+from trainables.machine import free_memory, mps_is_running, versions
 
 if TYPE_CHECKING:  # a node that is asked may have no such module
     from trainables.plain import Plain
 
 PACKAGES = ("study", "trainables", "search_spaces")
+TRAINS = ("trainables",)  # what runs where a trial trains
 # NVIDIA, AMD, either of them under Windows.
 GPU_DEVICES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
 
@@ -51,7 +53,10 @@ class Facts(TypedDict, total=False):
     data: str | None
     data_problem: str
     damaged: list[str]
+    unfit: tuple[str, str] | None
     gpus: int | str
+    gpu_problems: list[str]
+    changed: list[str]
     mps: bool
     disks: dict[str, tuple[str, int]]
     memory: int | None
@@ -87,12 +92,52 @@ def code_files(folder: Path) -> list[Path]:
     )
 
 
-def code(extensions: str | None = None) -> Facts:
-    """sha256 of our packages as this process would import them, and their location; sha256 of the
-    extensions folder, None if missing."""
+def unfit(token: tuple[str, str], digest: str, wanted: dict[str, str]) -> Facts:
+    """Why what trains here would not be the study's, and the mend; None if it would be.
+
+    token: a file that the driver wrote beside the study, and its text. digest: `code` of what
+    trains. wanted: versions of libraries; their local part (`+cu128`) does not count.
+    """
+    path, text = token
+    try:
+        with open(path) as file:
+            found = None if file.read() == text else "another folder is mounted there"
+    except OSError as error:
+        found = error.strerror or str(error)
+    if found is not None:
+        return {"unfit": (f"does not see {path} ({found})", "Mount the storage there.")}
+    own = code(packages=TRAINS)
+    if own["code"] != digest:
+        found = f"has other code in {own['code_at']} than the study was started with"
+        return {"unfit": (found, "Install the same version there.")}
+    if other := other_versions(versions(tuple(wanted)), wanted):
+        return {"unfit": (f"has {other}", "Install the same version there.")}
+    return {"unfit": None}
+
+
+def other_versions(found: dict[str, str], wanted: dict[str, str]) -> str:
+    """The libraries that are not as wanted, with both versions; empty if all are."""
+    return ", ".join(
+        f"{name} {found[name]} (the study's is {version})"
+        for name, version in wanted.items()
+        if found[name].partition("+")[0] != version.partition("+")[0]
+    )
+
+
+def changed(folder: str, digests: dict[str, str]) -> Facts:
+    """The files of the extensions folder that are not as the driver has them. calstudy's code must
+    be here."""
+    from trainables.plugins import changed_files
+
+    return {"changed": [f"{folder}/{file}" for file in changed_files(folder, digests)]}
+
+
+def code(extensions: str | None = None, packages: Sequence[str] = PACKAGES) -> Facts:
+    """sha256 of packages of ours as this process would import them, and their location; sha256 of
+    the extensions folder, None if missing."""
     digest = hashlib.sha256()
     places = []
-    for name in PACKAGES:
+    for name in packages:
         found = importlib.util.find_spec(name)
         if found is None:
             places.append("nowhere")
@@ -145,17 +190,39 @@ def _lock_state(path: Path) -> str:
     return "ignored"
 
 
-def gpus() -> Facts:
-    """How many GPUs torch sees here, or why it fails. Runs in a subprocess, so that this one does
-    not load CUDA.
+# Prints for each GPU null, or why torch cannot use it: NVIDIA's driver alone says how many.
+TRY_GPUS = """
+import json
+import sys
+import torch
+
+def problem(number):
+    try:
+        torch.cuda.set_device(number)
+        if sys.argv[1] == "bfloat16" and not torch.cuda.is_bf16_supported(False):
+            return "it has no bfloat16"
+        ones = torch.ones(64, 64, device="cuda", dtype=getattr(torch, sys.argv[1]))
+        (ones @ ones).sum().item()
+    except torch.OutOfMemoryError:  # others use it
+        return None
+    except Exception as error:
+        return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+print(json.dumps([problem(number) for number in range(torch.cuda.device_count())]))
+"""
+
+
+def gpus(precision: str = "float32") -> Facts:
+    """How many GPUs torch sees here, or why it fails, and of each that it cannot use in this
+    precision the reason. Runs in a subprocess, so that this one does not load CUDA.
 
     Ray hides GPUs from a task that requests none, so the raylet's environment is used. Without a
-    GPU device file torch is not asked.
+    GPU device file or NVIDIA's library torch is not asked.
     """
-    if not any(Path(device).exists() for device in GPU_DEVICES):
+    if not any(Path(device).exists() for device in GPU_DEVICES) and not _has_nvml():
         return {"gpus": 0}
     # -P: a file in the working directory must not come before a library.
-    command = [sys.executable, "-P", "-c", "import torch; print(torch.cuda.device_count())"]
+    command = [sys.executable, "-P", "-c", TRY_GPUS, precision]
     environment = dict(os.environ)
     if "RAY_RAYLET_PID" in os.environ:
         environment.pop("CUDA_VISIBLE_DEVICES", None)
@@ -166,7 +233,18 @@ def gpus() -> Facts:
         return {"gpus": f"torch does not start ({type(error).__name__})"}
     if done.returncode != 0:
         return {"gpus": (done.stderr.strip().splitlines() or ["torch does not start"])[-1]}
-    return {"gpus": int(done.stdout), "mps": mps_is_running()}
+    problems: list[str | None] = json.loads(done.stdout.splitlines()[-1])
+    bad = [f"GPU {number}: {problem}" for number, problem in enumerate(problems) if problem]
+    return {"gpus": len(problems), "gpu_problems": bad, "mps": mps_is_running()}
+
+
+def _has_nvml() -> bool:
+    """Whether NVIDIA's management library is here, by which Ray counts GPUs."""
+    try:
+        ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return False
+    return True
 
 
 def _raylet_devices() -> dict[str, str]:

@@ -1,12 +1,13 @@
 """Collect facts from the nodes of a cluster, in parallel and with a timeout.
 
-`check_nodes` is the quick check before a run on a cluster; `ask_nodes` collects everything for
-`doctor`.
+`check_nodes` is the quick check before a run on a cluster, `fit_again` the one of a node that was
+passed over; `ask_nodes` collects everything for `doctor`.
 """
 
 from __future__ import annotations
 
 import fcntl
+import functools
 import secrets
 import shutil
 import time
@@ -16,23 +17,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from study.machines import node_facts
+from study.machines import guarded, node_facts
+from study.machines.guarded import Unfit
 from study.machines.node_facts import Facts, Question
-from study.machines.ray_session import ClusterError, Node, ray_nodes
+from study.machines.ray_session import ClusterUnready, Node, ray_nodes
 from study.schema import versions
 from study.schema.resources import slots
 from study.schema.spec import StudySpec
 from trainables import machine
 from trainables.files import home
+from trainables.machine import GPU_MEND, TRAINING_LIBRARIES
 from trainables.plain import Plain
 from trainables.problems import UserError
 
 # Seconds to wait for a quick answer; Ray declares a lost node dead within half of it.
 PATIENCE = 60.0
-# By value, so that nodes with different code, or without calstudy, can answer too.
-SENT = (node_facts, versions, home, machine)
+# Sent as source, so that nodes with different code, or without calstudy, can answer too.
+SENT = (guarded, node_facts, versions, home, machine)
 DATA_PATIENCE = 3600.0  # seconds; a node may have to decode the data first
 Trial: TypeAlias = dict[str, Plain]  # TrialConfig's plain values
+Answers: TypeAlias = dict[str, str | None]  # by node id why it is not fit, None if it is
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,10 @@ class NodeFacts:
     data: str | None = None  # digest
     data_problem: str | None = None
     damaged: list[str] = field(default_factory=list)  # damaged cache files
+    unfit: tuple[str, str] | None = None  # why what it trains is not the study's, and the mend
+    changed: list[str] = field(default_factory=list)  # extension files, not as the driver has them
     gpus: int | str = 0  # that torch sees, or why it fails
+    gpu_problems: list[str] = field(default_factory=list)  # why torch cannot use one
     mps: bool = False  # whether NVIDIA's MPS serves it
     lent: float | None = None  # GPUs that Ray offers there
     # {storage, cache, temp: (path, bytes free)}.
@@ -68,28 +75,90 @@ class NodeFacts:
 # ---- what a run asks -----------------------------------------------------------------------------
 
 
-def check_nodes(spec: StudySpec, root: Path, data_digest: str, say: Callable[[str], None]) -> None:
-    """Ensure that every node that can run a trial has our code, sees the storage `root`, and has
-    prepared the data.
+def check_nodes(
+    spec: StudySpec, root: Path, data_digest: str, say: Callable[[str], None]
+) -> list[Unfit]:
+    """The nodes on which no trial should run: they have other code or libraries, do not see the
+    storage `root`, or cannot prepare the data.
 
-    say: is told what is being done. Ray must be joined. Raises ClusterError naming the first node
-    with a problem and the fix.
+    say: is told what is being done. Ray must be joined. Raises ClusterUnready, naming the first
+    problem and the mend, if none of those that are large enough is left.
     """
     needs = spec.needs.values()
     nodes = [node for node in alive_nodes() if any(slots([node], each) for each in needs)]
     say(f"checking {len(nodes)} nodes")
-    found = _seen(root, nodes, [(node_facts.code, (spec.extensions,))])
-    own = NodeFacts(name="here", **node_facts.code(spec.extensions))
-    _raise_first(
-        nodes,
-        found,
-        lambda node: storage_problem(node, root) or code_problem(node, own, spec.extensions),
+    common: list[Question] = [(node_facts.code, (spec.extensions,)), (node_facts.identity, ())]
+    own = NodeFacts(name="here", **node_facts.answers(common))
+    found = _judged(
+        _seen(root, nodes, common),
+        lambda node: (
+            storage_problem(node, root)
+            or code_problem(node, own, spec.extensions)
+            or versions_problem(node, own)
+        ),
     )
-    say(f"preparing data on {len(nodes)} nodes")
+    fit = [node for node in nodes if found.get(node["NodeID"], "") is None]
+    say(f"preparing data on {len(fit)} nodes")
     trial = spec.trial_mapping(spec.variants[0].label)
     prepared: Question = (node_facts.prepared, (trial, data_digest, False))
-    found = _ask(nodes, lambda node: [prepared], DATA_PATIENCE)
-    _raise_first(nodes, found, lambda node: _said(node.data_problem))
+    answers = _ask(fit, lambda node: [prepared], DATA_PATIENCE)
+    found |= _judged(answers, lambda node: _said(node.data_problem))
+    unfit = [Unfit(node, because) for node, because in found.items() if because is not None]
+    if unfit and len(unfit) == len(found):
+        address = next(n["NodeManagerAddress"] for n in nodes if n["NodeID"] == unfit[0].node)
+        more = f" {len(unfit) - 1} more nodes fail; `calstudy doctor` lists all."
+        mend = unfit[0].because + more * (len(unfit) > 1)
+        raise ClusterUnready(f"node {address} {mend}")
+    return unfit
+
+
+@dataclass(frozen=True)
+class Needed:
+    """What is asked of a node that was passed over. question: `node_facts.unfit`, as its processes
+    ask it. extension_files: sha256 by name, of the trial's extensions."""
+
+    root: Path
+    question: Question
+    trial: Trial
+    data_digest: str
+    extension_files: dict[str, str]
+    gpu: bool
+
+
+def fit_again(needed: Needed, nodes: Sequence[Node]) -> Answers:
+    """By the id of each of these nodes that is still there: why it is not fit, None if it is."""
+    found = _judged(
+        _seen(needed.root, nodes, [needed.question]),
+        lambda node: (
+            (UserError(*node.unfit) if node.unfit else None) or storage_problem(node, needed.root)
+        ),
+    )
+    asked: list[Question] = [(node_facts.prepared, (needed.trial, needed.data_digest, False))]
+    if folder := extensions_of(needed.trial):
+        asked.append((node_facts.changed, (folder, needed.extension_files)))
+    if needed.gpu:
+        asked.append((node_facts.gpus, (needed.trial["precision"],)))
+    fit = [node for node in nodes if found.get(node["NodeID"], "") is None]
+    found |= _judged(_ask(fit, lambda node: asked, DATA_PATIENCE), _other_problem)
+    return found
+
+
+def _other_problem(node: NodeFacts) -> UserError | None:
+    if node.changed:
+        return UserError(f"has another {node.changed[0]} than the driver", "Copy that there.")
+    return _said(node.data_problem) or gpu_problem(node)
+
+
+def _judged(
+    answers: Mapping[str, Facts], problem_of: Callable[[NodeFacts], UserError | None]
+) -> Answers:
+    """By node id the problem it has, with the mend, None if it has none."""
+    found: Answers = {}
+    for name, answer in answers.items():
+        node = NodeFacts(name=name, **answer)
+        problem = _said(node.problem) or problem_of(node)
+        found[name] = None if problem is None else str(problem)
+    return found
 
 
 def _seen(root: Path, nodes: Sequence[Node], questions: list[Question]) -> dict[str, Facts]:
@@ -97,26 +166,6 @@ def _seen(root: Path, nodes: Sequence[Node], questions: list[Question]) -> dict[
     with StorageProbe(root) as probe:
         answers = _ask(nodes, lambda node: [*questions, probe.question(node)], PATIENCE)
         return {node: probe.seen(node, answer) for node, answer in answers.items()}
-
-
-def _raise_first(
-    nodes: Sequence[Node],
-    found: Mapping[str, Facts],
-    problem_of: Callable[[NodeFacts], UserError | None],
-) -> None:
-    problems = []
-    for node in nodes:
-        answer = found.get(node["NodeID"])
-        if answer is None:
-            continue
-        machine = NodeFacts(name=node["NodeManagerAddress"], **answer)
-        if problem := _said(machine.problem) or problem_of(machine):
-            problems.append(ClusterError(f"node {machine.name}: {problem.found}", problem.mend))
-    if len(problems) > 1:
-        more = f"{len(problems) - 1} more nodes fail; `calstudy doctor` lists all."
-        raise ClusterError(problems[0].problem, more)
-    if problems:
-        raise problems[0]
 
 
 def _said(problem: str | None) -> UserError | None:
@@ -145,6 +194,34 @@ def code_problem(node: NodeFacts, own: NodeFacts, extensions: str | None) -> Use
         there = "different files in" if node.extensions else "no"
         mend = "Copy the folder there, or upload it with `calstudy submit`."
         return UserError(f"has {there} extensions {extensions}", mend)
+    return None
+
+
+@functools.cache
+def usable_gpus_here(precision: str) -> int:
+    """How many GPUs this machine has. Raises ClusterUnready if torch cannot use one in this
+    precision. Asked once: it takes seconds."""
+    node = NodeFacts(name="here", **node_facts.gpus(precision))
+    if problem := gpu_problem(node):
+        raise ClusterUnready(f"resources.gpu: this machine {problem.found}", problem.mend)
+    assert isinstance(node.gpus, int)
+    return node.gpus
+
+
+def versions_problem(node: NodeFacts, own: NodeFacts) -> UserError | None:
+    """Why a trial on the node would train with other libraries; None if it would not."""
+    ours = {name: own.versions[name] for name in TRAINING_LIBRARIES}
+    other = node_facts.other_versions(node.versions, ours)
+    return UserError(f"has {other}", "Install the same version there.") if other else None
+
+
+def gpu_problem(node: NodeFacts) -> UserError | None:
+    """Why torch cannot use the GPUs of the node; None if it can, or there are none."""
+    if isinstance(node.gpus, str):
+        return UserError(f"has a torch that does not start ({node.gpus})", "Reinstall it there.")
+    if node.gpu_problems:
+        found = f"has a GPU that torch cannot use ({node.gpu_problems[0]})"
+        return UserError(found, GPU_MEND)
     return None
 
 
@@ -193,7 +270,7 @@ def _common(root: Path, trial: Trial | None) -> list[Question]:
     return [
         (node_facts.identity, ()),
         (node_facts.code, (extensions_of(trial),)),
-        (node_facts.gpus, ()),
+        (node_facts.gpus, ("bfloat16" if trial is None else trial["precision"],)),
         (node_facts.room, (str(root),)),
         (node_facts.token, ()),
     ]
@@ -232,11 +309,9 @@ def _ask(
     Ray may not know yet that the node is lost.
     """
     import ray
-    from ray import cloudpickle
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    for module in SENT:
-        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+    send_as_source()
     task = ray.remote(num_cpus=0, max_retries=0)(node_facts.answers)
 
     def ask(name: str) -> Any:
@@ -270,6 +345,14 @@ def _ask(
         fix = "It may be overloaded or disconnected: check it, or remove it from the cluster."
         found[name] = {"problem": f"{why[name]}. {fix}"}
     return found
+
+
+def send_as_source() -> None:
+    """From now on Ray sends what is of SENT as source, not by its name."""
+    from ray import cloudpickle
+
+    for module in SENT:
+        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
 
 def _last_line(error: BaseException) -> str:

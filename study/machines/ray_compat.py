@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -39,22 +40,61 @@ def losses_are_deaths() -> Iterator[None]:
 
 
 @contextmanager
-def messages_until(stop_requested: Callable[[], bool]) -> Iterator[None]:
-    """Keep what Ray's processes report when they are stopped too, with tracebacks, out of the
-    terminal.
+def without_messages() -> Iterator[None]:
+    """Keep what Ray's processes report, in colours and with tracebacks, out of the terminal: the
+    deaths of trials and nodes are told in our words.
 
     Ray prints their reports whatever `log_to_driver` says (ray/_private/worker.py:2482).
     """
     from ray._private import worker
 
-    known: Any = worker.print_to_stdstream
-
-    def printed(data: Any, ignore_prefix: bool) -> None:
-        if not stop_requested():
-            known(data, ignore_prefix)
-
-    with _replaced(worker, {"print_to_stdstream": printed}):
+    with _replaced(worker, {"print_to_stdstream": lambda data, ignore_prefix: None}):
         yield
+
+
+@contextmanager
+def placed_off(nodes: Callable[[], frozenset[str]]) -> Iterator[None]:
+    """Keep Tune's trials off these nodes, by their ids. Those that wait for a place are asked for
+    anew when the nodes change.
+
+    A placement group keeps the nodes that it was made for, and Tune makes those of trials that
+    wait in advance; it has no way to take them back.
+    """
+    from ray.air.execution.resources.placement_group import PlacementGroupResourceManager
+    from ray.air.execution.resources.request import ResourceRequest
+    from ray.util.placement_group import placement_group
+
+    known: Any = PlacementGroupResourceManager.update_state
+    made_for = nodes()
+
+    def to_placement_group(request: Any) -> Any:
+        bound = request._bound
+        return placement_group(*bound.args, **bound.kwargs, **label_selector(nodes()))
+
+    def update_state(manager: Any) -> None:
+        nonlocal made_for
+        if nodes() != made_for:
+            made_for = nodes()
+            staged = manager._request_to_staged_pgs.items()
+            waiting = [request for request, groups in staged for _ in groups]
+            for request in waiting:
+                manager.cancel_resource_request(request)
+            for request in waiting:
+                manager.request_resources(request)
+        known(manager)
+
+    with (
+        _replaced(ResourceRequest, {"to_placement_group": to_placement_group}),
+        _replaced(PlacementGroupResourceManager, {"update_state": update_state}),
+    ):
+        yield
+
+
+def label_selector(nodes: Collection[str]) -> dict[str, list[dict[str, str]]]:
+    """The argument of `placement_group` that keeps one bundle off these nodes, by their ids."""
+    if not nodes:
+        return {}
+    return {"bundle_label_selector": [{"ray.io/node-id": f"!in({','.join(sorted(nodes))})"}]}
 
 
 @contextmanager
@@ -201,6 +241,9 @@ def lost_services() -> list[str]:
 def job_client(address: str, seconds: float) -> Any:
     """Ray's job client with a timeout per request, which Ray's lacks."""
     from ray.job_submission import JobSubmissionClient
+
+    for name in UPLOAD_LOGGERS:  # when they are imported, they let everything through
+        logging.getLogger(name).setLevel(logging.WARNING)
 
     class Client(JobSubmissionClient):
         def _do_request(self, method: str, endpoint: str, **options: Any) -> Any:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
 import re
 import secrets
 import socket
 import sys
 import tempfile
-import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -56,7 +54,6 @@ _ENVIRONMENT = {
 }
 
 
-LOOK_SECONDS = 5.0
 START_TRIES = 6  # of 30 s each
 # Characters of the folder for temporary files: a socket's path, 79 longer, has at most 107.
 LONGEST_TEMP = 28
@@ -106,9 +103,8 @@ def joined(
     needs: Mapping[str, Resources],
     say: Callable[[str], None] = lambda step: None,
     asked_cpus: int | None = None,
-) -> Iterator[Callable[[], int]]:
-    """Join Ray, and yield a function that returns how many trials fit now; on exit leave Ray, or
-    stop a local one.
+) -> Iterator[None]:
+    """Join Ray; on exit leave it, or stop a local one.
 
     needs: resources of a trial per method. say: is told what is being done. asked_cpus: of a local
     one; default: those that are ours. Raises ClusterError if a method's trials fit on no node.
@@ -126,7 +122,7 @@ def joined(
             _join(address, cpus, folder, say)
         try:
             check_fits(ray_nodes(), needs, cpus)
-            yield _Slots(list(needs.values()))
+            yield
         finally:
             leave_ray()
 
@@ -236,22 +232,6 @@ def control_store() -> str:
     import ray
 
     return str(ray.get_runtime_context().gcs_address)
-
-
-class _Slots:
-    """How many trials fit at once, cached for LOOK_SECONDS."""
-
-    def __init__(self, needs: list[Resources]) -> None:
-        self._needs = needs
-        self._found = 0
-        self._looked = -math.inf
-
-    def __call__(self) -> int:
-        if time.monotonic() - self._looked > LOOK_SECONDS:
-            nodes = ray_nodes()
-            self._found = max(slots(nodes, resources) for resources in self._needs)
-            self._looked = time.monotonic()
-        return self._found
 
 
 def check_address(address: str) -> None:

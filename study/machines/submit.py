@@ -8,7 +8,6 @@ HEAD`.
 from __future__ import annotations
 
 import importlib.util
-import logging
 import os
 import shlex
 import shutil
@@ -26,14 +25,14 @@ from search_spaces import strict_yaml
 from study.machines import node_facts
 from study.machines.doctor import DoctorReport
 from study.machines.nodes import DATA_PATIENCE
-from study.machines.ray_compat import UPLOAD_LOGGERS, job_client
+from study.machines.ray_compat import job_client
 from study.machines.ray_session import ClusterError, set_environment
 from study.schema.errors import SpecError
 from study.schema.own_code import variables
 from study.schema.spec import StudySpec, refuse_confirmation
 from study.schema.uris import has_password, password_elsewhere, resolve_uri
-from study.schema.versions import versions
 from study.store.study import spec_and_study, storage_root
+from trainables.machine import versions
 from trainables.plugins import keep_extensions
 
 REQUEST_SECONDS = 30  # timeout of a request to the job server
@@ -169,8 +168,6 @@ def connect(address: str) -> Any:
             "Ray's job client is not installed", "Run: pip install 'calstudy[cluster]'"
         )
     set_environment()
-    for logger in UPLOAD_LOGGERS:
-        logging.getLogger(logger).setLevel(logging.WARNING)
     # Ray prefers these to the address it is given.
     aside = dict.fromkeys(("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"))
     with variables(aside), _errors_of(address):

@@ -31,13 +31,13 @@ from study.schema.objective import as_served, epoch_note, plain_name
 from study.schema.temperature import FIT_IN_WORDS
 from study.schema.uris import without_credentials
 from study.schema.variant import Variant
-from study.schema.versions import versions
 from study.store.spending import Spent, budget_line, spent
 from study.store.study import Study
 from study.store.trials import TrialRecord, Trials
 from study.uncertainty.bootstrap import Analysis
 from study.uncertainty.intervals import FEWEST_WRONG, floor_note
 from study.uncertainty.resampling import REMOVED, RESAMPLED
+from trainables.machine import versions
 from trainables.metrics import CONVENTION, describe
 from trainables.plugins import name_of
 

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+
+from trainables.machine import versions
 
 # Nodes with different versions of these would train different trials under one name.
 LIBRARIES = ("torch", "torchvision", "ray", "optuna", "mlflow", "numpy", "scikit-learn")
-
-
-def versions(names: Sequence[str]) -> dict[str, str]:
-    """Installed versions of distributions; "missing" if not installed."""
-    found = {}
-    for name in names:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            found[name] = "missing"
-    return found
 
 
 def recorded_versions() -> dict[str, str]:

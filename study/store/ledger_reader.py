@@ -137,6 +137,7 @@ def record_of(label: str, trial: FrozenTrial) -> TrialRecord:
         started=trial.datetime_start.timestamp() if trial.datetime_start else None,
         ended=trial.datetime_complete.timestamp() if trial.datetime_complete else None,
         device=outcome.device or "cpu",
+        host=outcome.host,
         training=outcome.training or {},
         versions=outcome.versions or {},
         extensions=facts.get("extensions", {}),

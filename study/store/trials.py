@@ -63,6 +63,7 @@ class TrialRecord:
     started: float | None = None  # seconds since 1970
     ended: float | None = None
     device: str = "cpu"
+    host: str | None = None  # of the process that trained it
     # How: precision, step, features, the device's name.
     training: dict[str, str] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)  # of the libraries, and the git commit

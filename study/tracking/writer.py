@@ -280,6 +280,8 @@ class StudyRuns:
         }
         if record.how_trained:
             tags["calstudy.training"] = record.how_trained
+        if record.host:
+            tags["calstudy.host"] = record.host
         if record.reason:
             tags["calstudy.reason"] = record.reason
         return tags

@@ -24,6 +24,7 @@ from study.engine import run
 from study.engine.search import LedgerSearch
 from study.registry import verify
 from tests.shared import with_empty_mlflow
+from tests.study.made import Places
 from trainables.training.trainable import CalibrationTrainable
 
 ENVIRONMENT = {**os.environ, "COLUMNS": "120", "PYTHONWARNINGS": "ignore", MARK: uuid.uuid4().hex}
@@ -85,7 +86,7 @@ def wait_for_tracking() -> None:
 
 def trained_here(study: Any, ledger: Any, listeners: list[Any], *engine: Any) -> None:
     """What Ray Tune does with the search and its trials."""
-    search = LedgerSearch(study, ledger, listeners, lambda: 1)
+    search = LedgerSearch(study, ledger, listeners, Places(1))
     while isinstance(config := search.suggest("one"), dict):
         # Tune's own set-up wants a storage.
         actor = CalibrationTrainable.__new__(CalibrationTrainable)

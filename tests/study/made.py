@@ -12,6 +12,7 @@ from optuna.distributions import BaseDistribution
 from optuna.samplers import RandomSampler
 
 from study.engine.proposing import propose
+from study.machines.guarded import Unfit
 from study.schema.objective import TEMPERATURE, Objective, served_by_default
 from study.schema.reading import spec_from_mapping
 from study.store.ledger import Ledger, open_storage
@@ -23,6 +24,27 @@ from trainables.files.digest import file_digest
 from trainables.outputs.attempts import attempt_directory
 from trainables.outputs.outcome import Outcome
 from trainables.outputs.predictions import Predictions
+
+
+class Places:
+    """Nodes for so many trials, all of them fit."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.unfit: list[Unfit] = []
+
+    def slots(self) -> int:
+        return self.count
+
+    def trained(self) -> None:
+        pass
+
+    def pass_over(self, unfit: Unfit) -> None:
+        self.unfit.append(unfit)
+
+    def look(self) -> None:
+        pass
+
 
 OBJECTIVES = (Objective("accuracy", "maximize"), Objective("ece", "minimize"))
 # Its metrics ({}: it failed) and its history.

@@ -1,5 +1,6 @@
 """The Ray trainable without Ray's cluster: called as Tune calls it."""
 
+import importlib.metadata
 import json
 import os
 import socket
@@ -22,7 +23,8 @@ from trainables.outputs.attempts import attempts_in
 from trainables.outputs.classifier import Classifier
 from trainables.outputs.predictions import Predictions
 from trainables.training import trainable
-from trainables.training.attempt import CONTEXT, Assignment, device_for
+from trainables.training.attempt import Assignment
+from trainables.training.device import CONTEXT, NodeUnfit, check_device, device_for
 from trainables.training.learner import Learner
 from trainables.training.trainable import CalibrationTrainable, trainable_for
 
@@ -243,11 +245,8 @@ def test_a_node_that_does_not_see_the_study_writes_nothing(
     actor: CalibrationTrainable, tmp_path: Path
 ) -> None:
     begin(actor, replace(assignment(tmp_path / "trials"), study_file=str(tmp_path / "study.yaml")))
-    outcome = report(actor)["outcome"]
-    assert (
-        outcome["state"] == "storage_unseen"
-        and f"does not see {tmp_path}/study.yaml" in outcome["reason"]
-    )
+    with pytest.raises(NodeUnfit, match=f"does not see {tmp_path}/study.yaml. Mount"):
+        actor.step()
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "study.yaml").touch()
     begin(actor, replace(assignment(tmp_path / "trials"), study_file=str(tmp_path / "study.yaml")))
@@ -258,10 +257,7 @@ def test_a_node_that_does_not_see_the_study_writes_nothing(
     ("settings", "said"),
     [
         ({"method": {"name": "mbls", "weight": 1e30}}, "Diverged: loss is"),
-        (
-            {"data": {"name": "parquet", "path": "/nowhere.parquet"}, "digest": "0" * 64},
-            "/nowhere.parquet",
-        ),
+        ({"model": {"name": "mlp", "width": 2**40}}, "alloc"),
     ],
 )
 def test_a_failure_is_an_outcome_with_its_reason(
@@ -323,9 +319,12 @@ def test_a_trial_may_train_no_longer_than_its_limit(
 
 
 def test_where_a_trial_trains(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    def missing(device: torch.device) -> None:
+        raise RuntimeError("Found no NVIDIA driver on your system.")
+
+    monkeypatch.setattr(torch.cuda, "get_device_properties", missing)
     assert device_for(0.0).type == "cpu"
-    with pytest.raises(OSError, match=r"Ray assigned 0.5 GPU on .*, but torch sees none"):
+    with pytest.raises(NodeUnfit, match=r"torch can use \(RuntimeError: Found no NVIDIA driver"):
         device_for(0.5)
     monkeypatch.setenv("CALSTUDY_DEVICE", "cpu")
     assert device_for(0.5).type == "cpu"
@@ -334,12 +333,68 @@ def test_where_a_trial_trains(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_part_of_a_gpu_is_a_part_of_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU that is only pretended: what is asked of torch. Unverified on a real one."""
     asked: list[float] = []
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", asked.append)
     there = SimpleNamespace(total_memory=40 * CONTEXT)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: there)
     assert [device_for(gpu).type for gpu in (0.25, 0.02, 1.0)] == ["cuda"] * 3
     assert asked == [0.25 - 1 / 40, 0.01, 1.0]
+
+
+def test_a_gpu_must_compute_in_the_precision_of_the_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU that is only pretended."""
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda emulated: False)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla T4")
+    with pytest.raises(NodeUnfit, match=r"\(Tesla T4\). Write `precision: float32`"):
+        check_device(torch.device("cuda"), "bfloat16")
+
+    def ones(*shape: int, **options: Any) -> None:
+        raise RuntimeError(said)
+
+    monkeypatch.setattr(torch, "ones", ones)
+    said = "CUDA error: no kernel image is available for execution on the device"
+    with pytest.raises(NodeUnfit, match=r"torch can use .*no kernel image"):
+        check_device(torch.device("cuda"), "float32")
+    said = "CUDA error: out of memory"  # others use it: the trial is tried again
+    with pytest.raises(RuntimeError, match="out of memory"):
+        check_device(torch.device("cuda"), "float32")
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (
+            {"data": {"name": "parquet", "path": "/nowhere.parquet"}, "digest": "0" * 64},
+            r"cannot prepare the data \(.*/nowhere.parquet",
+        ),
+        ({"digest": "0" * 64}, "its digest is .* but the study started with 000000000000"),
+    ],
+)
+def test_data_that_the_driver_has_and_a_node_has_not_are_no_failure_of_the_trial(
+    actor: CalibrationTrainable, tmp_path: Path, settings: dict[str, Any], said: str
+) -> None:
+    begin(actor, assignment(tmp_path, **settings))
+    with pytest.raises(NodeUnfit, match=said):
+        actor.step()
+
+
+def test_a_node_that_cannot_write_the_trial_s_files_is_unfit(
+    actor: CalibrationTrainable, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    begin(actor, assignment(tmp_path / "file" / "trials"))
+    with pytest.raises(NodeUnfit, match=r"cannot write to .*file/trials/attempt-1 \(Not a dir"):
+        actor.step()
+
+
+def test_an_outcome_says_where_and_with_what_it_was_trained(
+    actor: CalibrationTrainable, tmp_path: Path
+) -> None:
+    begin(actor, assignment(tmp_path))
+    outcome = report(actor)["outcome"]
+    assert outcome["host"] == socket.gethostname()
+    assert outcome["versions"] == {
+        name: importlib.metadata.version(name) for name in ("torch", "torchvision", "numpy")
+    }
 
 
 def bare(cls: type[Trainable], *bundles: dict[str, float]) -> Any:

@@ -9,9 +9,7 @@ from typing import ClassVar, Literal
 
 from trainables.plain import Plain, Record
 
-OutcomeState = Literal[
-    "complete", "pruned", "failed", "out_of_memory", "interrupted", "storage_unseen"
-]
+OutcomeState = Literal["complete", "pruned", "failed", "out_of_memory", "interrupted"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,13 +17,13 @@ class Outcome(Record):
     """What an attempt left.
 
     state: `complete`, `pruned` or `failed`; or, worth another attempt, `out_of_memory` (on a
-    whole GPU) or `interrupted` (by the machine: a disk, a missing device); or
-    `storage_unseen`: this node does not mount the study's storage, so every trial on it would
-    be lost.
+    whole GPU) or `interrupted` (by the machine: a disk).
     """
 
     attempt: int | None = None
-    versions: dict[str, str] | None = None  # of the libraries, and the git commit
+    host: str | None = None  # where it trained
+    # Of the libraries, as its process had them, and the driver's git commit.
+    versions: dict[str, str] | None = None
     state: OutcomeState
     reason: str | None = None  # of one that is not complete
     metrics: dict[str, float] | None = None  # on the validation split

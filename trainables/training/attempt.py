@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import socket
 import time
 import traceback
@@ -18,8 +17,8 @@ import torch
 from trainables import metrics
 from trainables.config import TrialConfig
 from trainables.files.atomic import append, retry_until_space, write_whole
-from trainables.loading.trial_data import trial_data
-from trainables.machine import keep_freed_memory, mps_is_running
+from trainables.loading.trial_data import TrialData, trial_data
+from trainables.machine import TRAINING_LIBRARIES, mps_is_running, versions
 from trainables.outputs import train_entropy
 from trainables.outputs.attempts import attempt_directory, attempts_in, epochs_reached
 from trainables.outputs.outcome import Outcome, OutcomeState, Reached, Report
@@ -27,12 +26,15 @@ from trainables.plain import Plain
 from trainables.plugins import changed_files, finding_for, raised_in, used_files
 from trainables.problems import FieldError
 from trainables.training import checkpoint
+from trainables.training.device import (
+    NodeUnfit,
+    check_device,
+    gpu_is_lost,
+    prepared_device,
+    ran_out_of_memory,
+)
 from trainables.training.learner import Learner
 from trainables.training.program import forget
-
-# Bytes of a GPU that a process takes beside what PyTorch allocates: CUDA's context and libraries.
-# Assumed, until `python -m benchmarks.gpu` has measured it ("context MiB").
-CONTEXT = 600 * 2**20
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ class Attempt:
 
     A trial that uses extension files reports them before it trains. One that resumes at its
     rung reports it again. A GPU that gives errors ends the process (`GpuLost`) instead of
-    leaving an outcome.
+    leaving an outcome; so does a node that lacks what the trial needs (`NodeUnfit`).
     """
 
     def __init__(self, assignment: Assignment) -> None:
@@ -94,8 +96,8 @@ class Attempt:
                 outcome = self._train(rows)
                 if outcome is None and self._at_rung:
                     rung = self._reach()
-        except StorageUnseen as error:
-            outcome = Outcome(state="storage_unseen", reason=str(error))
+        except NodeUnfit:
+            raise
         except (Exception, SystemExit) as error:
             if isinstance(error, SystemExit) and raised_in(error) is None:
                 raise
@@ -202,22 +204,17 @@ class Attempt:
 
     def _start(self) -> Learner:
         assignment = self._assignment
-        if assignment.study_file is not None and not os.path.exists(assignment.study_file):
-            raise StorageUnseen(f"node {socket.gethostname()} does not see {assignment.study_file}")
-        self._log(f"process {os.getpid()} on {socket.gethostname()}\n")
-        device = prepared_device(assignment.resources)
+        self._log_start()
         folder = assignment.config.get("extensions")
         assert folder is None or isinstance(folder, str)
         for file in changed_files(folder, assignment.extension_files):
-            raise OSError(f"{socket.gethostname()} has another {folder}/{file} than the driver")
+            raise NodeUnfit(f"has another {folder}/{file} than the driver", "Copy that there.")
         config = TrialConfig.from_mapping(assignment.config)
         if config.deterministic:  # read when cuBLAS begins
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        on_gpu = device.type == "cuda"
-        if config.precision == "bfloat16" and on_gpu and not torch.cuda.is_bf16_supported(False):
-            name = torch.cuda.get_device_name(device)
-            raise FieldError("precision", f"{name} has no bfloat16", "Write `precision: float32`.")
-        learner = Learner(config, trial_data(config, device, assignment.data_digest), device)
+        device = prepared_device(assignment.resources)
+        check_device(device, config.precision)
+        learner = Learner(config, self._data(config, device), device)
         attempts = attempts_in(Path(assignment.directory))
         reached = epochs_reached(attempts)
         for attempt in attempts:
@@ -231,6 +228,25 @@ class Attempt:
                 break
             self._log(f"{attempt.name}/last.pt: not an intact checkpoint of this trial\n")
         return learner
+
+    def _log_start(self) -> None:
+        """The first file of the attempt: where the storage cannot be written, nothing trains."""
+        study = self._assignment.study_file
+        if study is not None and not os.path.exists(study):
+            raise NodeUnfit(f"does not see {study}", "Mount the storage there.")
+        try:
+            self._log(f"process {os.getpid()} on {socket.gethostname()}\n")
+        except OSError as error:
+            found = f"cannot write to {self._directory} ({error.strerror or error})"
+            raise NodeUnfit(found, "Check how the storage is mounted there.") from None
+
+    def _data(self, config: TrialConfig, device: torch.device) -> TrialData:
+        """The trial's data, which the driver has prepared: if they cannot be had, it is the
+        node's fault."""
+        try:
+            return trial_data(config, device, self._assignment.data_digest)
+        except (FieldError, OSError) as error:
+            raise NodeUnfit(f"cannot prepare the data ({error})") from None
 
     def _reach(self) -> Reached:
         """The trial at its rung, after what the driver decides by is written."""
@@ -276,6 +292,8 @@ class Attempt:
             seconds=sum(row["seconds"] for row in learner.history),
             samples=learner.samples,
             device=learner.device.type,
+            host=socket.gethostname(),
+            versions=versions(TRAINING_LIBRARIES),
             training=learner.facts(),
             digests={**digests, "history.json": history},
             **more,
@@ -287,30 +305,11 @@ class Attempt:
         append(self._directory / "log", text.encode())
 
 
-def ran_out_of_memory(error: BaseException) -> bool:
-    """The device ran out of memory; CUDA's libraries raise their own errors for it."""
-    told = _says(error, "CUDA error: out of memory|_ALLOC_FAILED")
-    return told or isinstance(error, torch.OutOfMemoryError)
-
-
-def gpu_is_lost(error: BaseException) -> bool:
-    """CUDA gave an error other than too little memory: the process has lost its GPU."""
-    return _says(error, "CUDA error|(CUBLAS|CUDNN)_STATUS_")
-
-
-def _says(error: BaseException, words: str) -> bool:
-    return isinstance(error, RuntimeError) and re.search(words, str(error)) is not None
-
-
 class GpuLost(RuntimeError):
     """The process can use its GPU no longer. `BESIDE_OTHERS`: under MPS, perhaps others' fault."""
 
 
 BESIDE_OTHERS = "beside other trials: "
-
-
-class StorageUnseen(RuntimeError):
-    """The study's storage is not mounted on this node."""
 
 
 class TimeLimit(RuntimeError):
@@ -320,41 +319,6 @@ class TimeLimit(RuntimeError):
 def time_limit_reason(seconds: float, epoch: int) -> str:
     """Why a trial was stopped, named as in the study's file."""
     return f"trial_minutes: stopped after {seconds / 60:g} minutes, at epoch {epoch}"
-
-
-def device_for(gpu: float) -> torch.device:
-    """The device of a trial with `gpu` of a GPU; a fraction also limits its share of the memory.
-
-    $CALSTUDY_DEVICE overrides it, for test clusters with simulated GPUs. Raises OSError if Ray
-    assigns a GPU and torch sees none: another node may have one.
-    """
-    if gpu == 0:
-        return torch.device("cpu")
-    device = torch.device(os.environ.get("CALSTUDY_DEVICE") or "cuda")
-    if device.type == "cuda":
-        if not torch.cuda.is_available():
-            found = f"Ray assigned {gpu:g} GPU on {socket.gethostname()}, but torch sees none there"
-            raise OSError(f"{found}; run `calstudy doctor`.")
-        total = torch.cuda.get_device_properties(device).total_memory
-        torch.cuda.set_per_process_memory_fraction(memory_share(gpu, total))
-    return device
-
-
-def memory_share(gpu: float, total: int) -> float:
-    """The share of a GPU's `total` bytes that PyTorch may use for `gpu` of it: without CONTEXT, at
-    least half."""
-    if gpu >= 1:
-        return 1.0
-    return max(gpu / 2, gpu - CONTEXT / total)
-
-
-def prepared_device(resources: dict[str, float]) -> torch.device:
-    """The device of a trial, whose share of this machine (cpu, gpu) this process then uses."""
-    torch.set_num_threads(max(1, int(resources["cpu"])))
-    device = device_for(resources["gpu"])
-    if device.type == "cpu":
-        keep_freed_memory()
-    return device
 
 
 def reason_of(error: BaseException) -> str:

@@ -15,11 +15,12 @@ from optuna.samplers import GPSampler, TPESampler
 from study.analysis.ranking import Rules
 from study.engine.proposing import Proposer
 from study.engine.search import LedgerSearch
+from study.machines.guarded import Unfit
 from study.schema.reading import spec_from_mapping
 from study.store.ledger import Ledger, open_storage
 from study.store.study import Study, open_directory
 from study.store.trials import Listener, TrialRecord
-from tests.study.made import made_study
+from tests.study.made import Places, made_study
 from trainables.seeding import seed_of
 
 LR = {"optimizer.lr": {"low": 0.01, "high": 0.5, "log": True}}
@@ -181,7 +182,7 @@ class Searched:
         for label in study.labels:
             self.ledger.open(label, study.objectives)
         self.study, self.slots, self.ids = study, slots, 0
-        self.search = LedgerSearch(study, self.ledger, [self.heard], lambda: slots)
+        self.search = LedgerSearch(study, self.ledger, [self.heard], Places(slots))
         self.live: dict[str, TrialRecord] = {}
 
     def fill(self, most: int) -> list[str]:
@@ -240,10 +241,33 @@ def test_interrupted_trials_go_on_in_the_order_they_were_asked(tmp_path: Path) -
     searched = Searched(tmp_path, slots=6)
     asked = searched.fill(6)
     assert {name.split("/")[0] for name in asked} == {"focal", "mbls"}
-    again = LedgerSearch(searched.study, searched.ledger, [searched.heard], lambda: 6)
+    again = LedgerSearch(searched.study, searched.ledger, [searched.heard], Places(6))
     given = [json.loads(again.suggest(f"a{index}")["assignment"]) for index in range(6)]
     assert [one["trial"] for one in given] == asked and {one["attempt"] for one in given} == {2}
     assert not any(again.queue._pending.values())
+
+
+def test_a_trial_whose_node_is_not_fit_goes_on_elsewhere_and_has_not_died(tmp_path: Path) -> None:
+    """As Ray tells the end of its process: with a traceback, in several lines."""
+    searched = Searched(tmp_path, slots=2)
+    first, second = searched.fill(2)
+    because = "does not see /srv/small/run.token (No such file). Mount the storage there."
+    places = searched.search._nodes
+    assert isinstance(places, Places)
+    for trial_id in list(searched.live):
+        told = json.dumps({"node": "7d39", "because": because})
+        searched.search.attempt_died(
+            trial_id,
+            f"ray.exceptions.RayTaskError(NodeUnfit): NodeUnfit: {{}}\n  File x, line 1, in step\n"
+            f"study.machines.guarded.NodeUnfit: {told}\n",
+        )
+        del searched.live[trial_id]
+    assert searched.search.fault is None and places.unfit == [Unfit("7d39", because)] * 2
+    records = [record for record in searched.ledger.trials() if record.state == "running"]
+    assert {record.name for record in records} == {first, second}
+    assert all(record.deaths == {} for record in records)
+    assert searched.fill(2) == [first, second]
+    searched.end()
 
 
 def test_a_constraint_that_no_default_meets_is_named_once(tmp_path: Path) -> None:

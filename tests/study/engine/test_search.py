@@ -5,7 +5,6 @@ import json
 from ray.exceptions import ActorUnavailableError
 
 from study.engine.search import LedgerSearch, cause_of_death
-from study.machines.ray_session import ClusterError
 
 
 def test_an_actor_whose_raylet_is_gone_died_with_its_node() -> None:
@@ -14,22 +13,6 @@ def test_an_actor_whose_raylet_is_gone_died_with_its_node() -> None:
     assert cause_of_death(str(ActorUnavailableError(said, None))) == (
         "node",
         "its node could not be reached",
-    )
-
-
-def test_a_node_that_does_not_see_the_storage_ends_the_run_in_one_line() -> None:
-    """Each trial it were given would be lost there; as it is, the next run
-    takes this one up again."""
-    search = LedgerSearch.__new__(LedgerSearch)
-    search.fault = None
-    outcome = {
-        "state": "storage_unseen",
-        "reason": "node gpu-7 does not see /srv/digits/study.yaml",
-    }
-    search.on_trial_complete("0", {"report": json.dumps({"rows": [], "outcome": outcome})})
-    assert isinstance(search.fault, ClusterError)
-    assert str(search.fault).startswith(
-        "node gpu-7 does not see /srv/digits/study.yaml. Mount the storage there"
     )
 
 

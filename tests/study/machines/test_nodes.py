@@ -9,10 +9,10 @@ import pytest
 
 from study.machines import node_facts
 from study.machines.nodes import NodeFacts, StorageProbe, code_problem, storage_problem
-from study.schema.versions import versions
 from tests.cases import damage_unsampled
 from trainables.config import TrialConfig
 from trainables.loading.cache import prepare
+from trainables.machine import versions
 
 ROOT = Path("/storage")
 

@@ -2,19 +2,26 @@
 
 import importlib
 import inspect
+import logging
 import os
 import signal
 import subprocess
 import sys
 import uuid
+from typing import Any
 
 import pytest
+import ray
 from ray._private import worker
 from ray._private.node import Node
 from ray._raylet import InnerGcsClient
 from ray.air._internal import usage
 from ray.air.execution._internal import RayActorManager
-from ray.air.execution.resources import FixedResourceManager, ResourceRequest
+from ray.air.execution.resources import (
+    FixedResourceManager,
+    PlacementGroupResourceManager,
+    ResourceRequest,
+)
 from ray.core.generated import common_pb2
 from ray.exceptions import NodeDiedError, ObjectLostError, OutOfMemoryError, RayActorError
 from ray.job_config import JobConfig
@@ -29,8 +36,9 @@ from study.machines.ray_compat import (
     actor_of,
     job_client,
     losses_are_deaths,
-    messages_until,
+    placed_off,
     uncounted_callbacks,
+    without_messages,
     without_services,
     workers_import_from,
 )
@@ -190,19 +198,69 @@ def test_each_request_of_the_job_client_has_its_limit(monkeypatch: pytest.Monkey
     assert found == [{"timeout": 7.0, "json_data": None}]
 
 
-def test_what_ray_reports_is_shown_until_the_stop(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_ray_reports_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
     """`listen_error_messages` prints by this name, and by no other."""
     assert "print_to_stdstream(" in inspect.getsource(worker.listen_error_messages)
-    known, stopped = worker.print_to_stdstream, False
-    with messages_until(lambda: stopped):
-        for line in ("a node died", "The autoscaler failed"):
-            worker.print_to_stdstream(
-                {"lines": [line], "pid": "raylet", "is_err": False}, ignore_prefix=False
-            )
-            stopped = True
-    assert worker.print_to_stdstream is known
-    shown = capsys.readouterr().out
-    assert "a node died" in shown and "autoscaler" not in shown
+    known = worker.print_to_stdstream
+    said = {"lines": ["a node died"], "pid": "raylet", "is_err": False}
+    with without_messages():
+        worker.print_to_stdstream(said, ignore_prefix=False)
+    assert worker.print_to_stdstream is known and capsys.readouterr().out == ""
+    worker.print_to_stdstream(said, ignore_prefix=False)
+    assert "a node died" in capsys.readouterr().out
+
+
+def test_uploads_are_not_told_in_ray_s_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The module lets INFO through when it is imported."""
+    monkeypatch.setattr(JobSubmissionClient, "__init__", lambda self, address: None)
+    for name in UPLOAD_LOGGERS:
+        importlib.import_module(name)
+        logging.getLogger(name).setLevel(logging.INFO)
+    job_client("http://127.0.0.1:8265", 7.0)
+    assert not any(logging.getLogger(name).isEnabledFor(logging.INFO) for name in UPLOAD_LOGGERS)
+
+
+class Group:
+    """A placement group that is never ready."""
+
+    def __init__(self, bundles: Any, strategy: str, **options: Any) -> None:
+        self.options = options
+
+    def ready(self) -> object:
+        return object()
+
+
+def test_trials_that_wait_are_placed_anew_when_the_nodes_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    removed: list[Group] = []
+    there = importlib.import_module("ray.util.placement_group")  # ray.util has a function so named
+    monkeypatch.setattr(there, "placement_group", Group)
+    monkeypatch.setattr(ray.util, "remove_placement_group", removed.append)
+    monkeypatch.setattr(ray, "cancel", lambda future: None)
+    monkeypatch.setattr(ray, "wait", lambda futures, **options: ([], futures))
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    nodes = frozenset[str]()
+    manager = PlacementGroupResourceManager()
+    one, other = ResourceRequest([{"CPU": 1}]), ResourceRequest([{"CPU": 2}])
+
+    def waiting() -> list[dict[str, Any]]:
+        return [group.options for group in manager._pg_to_request]
+
+    with placed_off(lambda: nodes):
+        for request in (one, one, other):
+            manager.request_resources(request)
+        assert waiting() == [{}, {}, {}] and removed == []
+        nodes = frozenset({"bb", "aa"})
+        manager.update_state()
+        off = {"bundle_label_selector": [{"ray.io/node-id": "!in(aa,bb)"}]}
+        assert waiting() == [off, off, off] and len(removed) == 3
+        assert [len(manager._request_to_staged_pgs[request]) for request in (one, other)] == [2, 1]
+        manager.update_state()
+        assert len(removed) == 3
+        nodes = frozenset()
+        manager.update_state()
+        assert waiting() == [{}, {}, {}] and len(removed) == 6
 
 
 LEAVING = (

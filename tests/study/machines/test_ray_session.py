@@ -67,8 +67,8 @@ def test_a_machine_too_busy_for_ray(monkeypatch: pytest.MonkeyPatch, slow_starts
     monkeypatch.setattr(ray, "nodes", lambda: [node(CPU=2)])
     steps: list[str] = []
     if slow_starts == 2:
-        with joined(None, {"focal": Resources()}, steps.append) as free:
-            assert free() == 2
+        with joined(None, {"focal": Resources()}, steps.append):
+            pass
         assert steps[1:] == [
             "starting Ray again: it took longer than 30 s (1 of 6 tries)",
             "starting Ray again: it took longer than 30 s (2 of 6 tries)",

@@ -169,7 +169,7 @@ def test_a_head_that_is_lost_while_nodes_are_checked_is_said_and_ends_the_run(
 ) -> None:
     steps: list[str] = []
     stopping = Stopping()
-    monkeypatch.setattr(run, "joined", lambda *taken: nullcontext(lambda: 1))
+    monkeypatch.setattr(run, "joined", lambda *taken: nullcontext())
     monkeypatch.setattr(run, "control_store", lambda: "10.0.0.1:6379")
     monkeypatch.setattr(watching, "head_question", lambda address: head.ask)
     monkeypatch.setattr(watching, "lost_services", lambda: [])
