@@ -13,10 +13,12 @@ from torch.testing import assert_close
 from search_spaces import strict_yaml
 from study.schema.errors import SpecError
 from study.schema.reading import spec_from_mapping
+from trainables import models
 from trainables.config import TrialConfig
 from trainables.loading.trial_data import trial_data
 from trainables.optimizer import Optimizer
 from trainables.problems import FieldError
+from trainables.training import weights as weights_module
 from trainables.training.learner import Learner
 from trainables.training.weights import Weights
 
@@ -288,3 +290,45 @@ def test_weights_that_a_loss_does_not_depend_on_have_no_gradient() -> None:
         weights.backward((3 * used).sum())
         weights.update(torch.tensor(0.1))
     assert_close(used, torch.full((2,), 1 - 0.3 - 0.57)), assert_close(unused, torch.ones(3))
+
+
+def test_each_parameter_begins_on_a_boundary() -> None:
+    """Of 213 in this network 26 would begin off 16 bytes, one after another."""
+    network = models.find("torchvision")(network="efficientnet_b0", weights="none").build(
+        (3, 32, 32), 10
+    )
+    lengths = [each.numel() for each in network.parameters()]
+    starts = [sum(lengths[:index]) for index in range(len(lengths))]
+    assert (len(lengths), sum(start % 4 != 0 for start in starts)) == (213, 26)
+    held = Weights(network.named_parameters(), Optimizer())
+    first = held.vector.data_ptr()
+    assert {(each.data_ptr() - first) % (64 * 4) for each in network.parameters()} == {0}
+    (moments,) = held.state()["moments"]
+    assert len(moments) == sum(lengths)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"clip": 0.1, "nesterov": True, "bias_lr_factor": 8.0},
+        {"name": "adam", "clip": 0.1},
+        {"name": "adamw", "weight_decay": 0.1},
+    ],
+)
+def test_gaps_change_no_bit(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither of the weights nor of what a checkpoint holds, nor after it was loaded."""
+    found = []
+    for boundary in (64, 1):
+        monkeypatch.setattr(weights_module, "BOUNDARY", boundary)
+        network = network_of_convolutions()
+        held = Weights(network.named_parameters(), Optimizer(**settings))
+        for step in range(6):
+            images = torch.randn(4, 3, 8, 8, generator=torch.Generator().manual_seed(step))
+            held.backward(network(images.double()).square().mean())
+            held.update(torch.tensor(0.1, dtype=torch.float64))
+            if step == 3:
+                saved = held.state()
+                held.restart(Optimizer(**settings))
+                held.load(saved)
+        found.append([*network.parameters(), *held.state()["moments"]])
+    assert all(map(torch.equal, *found))

@@ -23,6 +23,7 @@ from benchmarks.chaos.grounds.database import Database
 from benchmarks.chaos.grounds.disk import Disk
 from benchmarks.chaos.grounds.folder import Folder
 from benchmarks.chaos.grounds.full import Full
+from benchmarks.chaos.grounds.late import Late
 from benchmarks.chaos.grounds.local import Local
 from benchmarks.chaos.grounds.memory import Memory
 from benchmarks.chaos.grounds.nodes import Nodes
@@ -83,6 +84,7 @@ TIMES: dict[type[Ground], dict[str, int]] = {
         "partition_for_good": 4,
         "node_clock_skew": 4,
     },
+    Late: dict.fromkeys(Late.faults, 5),
 }
 
 

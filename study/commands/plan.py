@@ -130,7 +130,7 @@ def _probed(
     spec = found.study
     digest = found.prepared.digest
     labels = [variant.label for variant in spec.variants]
-    at: Callable[..., ProbedStudy] = probe_here
+    on_cluster: Callable[..., ProbedStudy] | None = None
     with ExitStack() as stack:
         steps = stack.enter_context(Steps(errors))
         if address is not None:
@@ -145,11 +145,13 @@ def _probed(
             off = {each.node for each in unfit}
             nodes = [node for node in alive_nodes() if node["NodeID"] not in off]
             slots = max(slots_on(nodes, each) for each in needs.values())
-            at = partial(probe_on_cluster, off=off)
+            on_cluster = partial(probe_on_cluster, off=off)
         elif probe:
             slots = slots_here(spec, cpus)
-        probed = at(spec, file_name, digest, labels, steps) if probe else None
-        expected = expected_costs(spec, file_name, found.stored, digest, steps, at, probed)
+        probed = None
+        if probe:
+            probed = (on_cluster or probe_here)(spec, file_name, digest, labels, steps)
+        expected = expected_costs(spec, file_name, found.stored, digest, steps, on_cluster, probed)
     if probed is None:
         return replace(found, expected=expected)
     whole = predict(spec, probed.probes, slots)

@@ -100,15 +100,15 @@ def expected_costs(
     stored: Study | None,
     digest: str,
     say: Callable[[str], None],
-    probe: Callable[..., ProbedStudy] = probe_here,
+    probe: Callable[..., ProbedStudy] | None = None,
     probed: ProbedStudy | None = None,
 ) -> dict[str, float]:
     """By label, what a trial costs in hours of the budget: the mean of its ended ones, else by a
     probe.
 
     stored: the study as it exists. digest: of the data. probe: `probe_on_cluster` where Ray is
-    joined. Without a budget nothing is probed. Raises SpecError if the budget cannot pay for what
-    is tried first, or a method fails in the probe.
+    joined; default: `probe_here`. Without a budget nothing is probed. Raises SpecError if the
+    budget cannot pay for what is tried first, or a method fails in the probe.
     """
     if spec.budget is None:
         return {}
@@ -119,7 +119,7 @@ def expected_costs(
         expected = means(stored, records, unit)
     if missing := [label for label in records.labels if label not in expected]:
         if probed is None:
-            probed = probe(spec, file_name, digest, missing, say)
+            probed = (probe or probe_here)(spec, file_name, digest, missing, say)
         prediction = predict(
             spec, {label: probed.probes[label] for label in missing}, 1, stopping=True
         )

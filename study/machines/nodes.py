@@ -103,12 +103,13 @@ def check_nodes(
     prepared: Question = (node_facts.prepared, (trial, data_digest, False))
     answers = _ask(fit, lambda node: [prepared], DATA_PATIENCE)
     found |= _judged(answers, lambda node: _said(node.data_problem))
-    unfit = [Unfit(node, because) for node, because in found.items() if because is not None]
+    bad = [node for node in nodes if found.get(node["NodeID"])]
+    unfit = [Unfit(node["NodeID"], str(found[node["NodeID"]])) for node in bad]
     if unfit and len(unfit) == len(found):
-        address = next(n["NodeManagerAddress"] for n in nodes if n["NodeID"] == unfit[0].node)
+        address = bad[0]["NodeManagerAddress"]
         more = f" {len(unfit) - 1} more nodes fail; `calstudy doctor` lists all."
-        mend = unfit[0].because + more * (len(unfit) > 1)
-        raise ClusterUnready(f"node {address} {mend}")
+        because = unfit[0].because + more * (len(unfit) > 1)
+        raise ClusterUnready(f"node {address}: {because}")
     return unfit
 
 

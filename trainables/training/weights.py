@@ -12,6 +12,9 @@ from trainables.optimizer import Optimizer
 CHANNELS_LAST = [0, 2, 3, 1]
 # Adam's, as published.
 BETAS = (0.9, 0.999)
+# Each parameter begins at a multiple of so many elements of the vector: kernels for a GPU read 16
+# bytes at once, and take slower ways where they may not.
+BOUNDARY = 64
 EPSILON = 1e-8
 
 
@@ -29,7 +32,7 @@ class OptimizerState(TypedDict):
 
 class Weights:
     """A network's weights as one vector, of which its parameters become views; its
-    gradient and moments likewise.
+    gradient and moments likewise. The gaps between parameters stay 0.
 
     `update` changes them in place and reads nothing on the host: the settings' numbers
     are tensors on the device.
@@ -47,13 +50,15 @@ class Weights:
         self._orders = [
             CHANNELS_LAST if p.dim() == 4 else list(range(p.dim())) for p in self._parameters
         ]
-        lengths = [parameter.numel() for parameter in self._parameters]
-        self.vector = self._parameters[0].new_empty(sum(lengths))
+        self._lengths = [parameter.numel() for parameter in self._parameters]
+        self._spaces = [-(-length // BOUNDARY) * BOUNDARY for length in self._lengths]
+        self.vector = self._parameters[0].new_zeros(sum(self._spaces))
+        self._gap = self.vector.new_zeros(BOUNDARY)
         self.gradient = torch.empty_like(self.vector)
         self.moments = [
             torch.empty_like(self.vector) for _ in range(1 if self._rule == "sgd" else 2)
         ]
-        parts = torch.split(self.vector, lengths)
+        parts = self._parts(self.vector)
         for parameter, part, order in zip(self._parameters, parts, self._orders, strict=True):
             back = [order.index(dimension) for dimension in range(len(order))]
             place = part.view([parameter.shape[dimension] for dimension in order]).permute(back)
@@ -65,7 +70,7 @@ class Weights:
                 settings.bias_lr_factor if is_bias(name, each) else 1.0 for name, each in trained
             ]
             self._factors = (
-                torch.tensor(factors).repeat_interleave(torch.tensor(lengths)).to(self.vector)
+                torch.tensor(factors).repeat_interleave(torch.tensor(self._spaces)).to(self.vector)
             )
         self._numbers = {
             name: self.vector.new_zeros(()) for name in ("momentum", "weight_decay", "clip")
@@ -81,6 +86,15 @@ class Weights:
             value.fill_(getattr(settings, name) or 0.0)
         for moment in (*self.moments, self.count):
             moment.zero_()
+        for space, length in zip(
+            torch.split(self.vector, self._spaces), self._lengths, strict=True
+        ):
+            space[length:].zero_()  # of a training that diverged
+
+    def _parts(self, vector: Tensor) -> list[Tensor]:
+        """Of each parameter its elements of a vector that is laid out as the weights are."""
+        spaces = torch.split(vector, self._spaces)
+        return [space[:length] for space, length in zip(spaces, self._lengths, strict=True)]
 
     def backward(self, loss: Tensor) -> None:
         """The gradient of the loss; 0 for weights that it does not depend on."""
@@ -90,6 +104,7 @@ class Weights:
         for weight, slope, order in zip(self._parameters, slopes, self._orders, strict=True):
             found = torch.zeros_like(weight) if slope is None else slope
             parts.append(found.permute(order).flatten())
+            parts.append(self._gap[: -weight.numel() % BOUNDARY])
         torch.cat(parts, out=self.gradient)
 
     @torch.no_grad()
@@ -100,7 +115,8 @@ class Weights:
         gradient = self.gradient
         decay = self._numbers["weight_decay"]
         if self._is_clipped:
-            gradient.mul_((self._numbers["clip"] / (gradient.norm() + 1e-6)).clamp(max=1.0))
+            norm = torch.cat(self._parts(gradient)).norm()
+            gradient.mul_((self._numbers["clip"] / (norm + 1e-6)).clamp(max=1.0))
         if self._factors is not None:
             gradient.mul_(self._factors)
         if self._rule == "adamw":
@@ -123,11 +139,14 @@ class Weights:
         weights.sub_(first / unbiased * (lr / (1 - BETAS[0] ** self.count)))
 
     def state(self) -> OptimizerState:
-        """What `load` restores: the optimizer's, without the weights."""
-        return {"moments": self.moments, "count": self.count}
+        """What `load` restores: the optimizer's, without the weights and without gaps."""
+        moments = [torch.cat(self._parts(moment)) for moment in self.moments]
+        return {"moments": moments, "count": self.count}
 
     def load(self, state: OptimizerState) -> None:
         """Restore what `state` gave."""
         self.count.copy_(state["count"])
         for moment, stored in zip(self.moments, state["moments"], strict=True):
-            moment.copy_(stored)
+            values = torch.split(stored, self._lengths)
+            for part, value in zip(self._parts(moment), values, strict=True):
+                part.copy_(value)

@@ -19,6 +19,7 @@ from study.machines.doctor import DoctorReport, Finding
 from study.machines.nodes import NodeFacts
 from study.schema.reading import read_spec
 from study.store.driver_lock import driver_lock
+from study.store.study import open_study
 from study.terminal.doctor import show
 from tests.cases import damage_unsampled
 from tests.hosts import CHECKOUT, Host, network, start_head, start_worker
@@ -335,10 +336,10 @@ class Ill:
 
     failures: dict[tuple[str, str], str]  # doctor's, by machine and check
     doctor: int  # its exit code
-    # A run while the storage is hidden on the first worker.
-    hidden: subprocess.CompletedProcess[str]
-    other_code: subprocess.CompletedProcess[str]  # and one while the second has other code alone
-    left: list[str]  # by these runs, in the storage
+    refused: subprocess.CompletedProcess[str]  # a run whose trials are too large for the head
+    left: list[str]  # by it, in the storage
+    run: subprocess.CompletedProcess[str]  # one whose trials are not
+    hosts: set[str | None]  # that trained
 
 
 @pytest.fixture(scope="module")
@@ -360,8 +361,10 @@ def ill(hosts_allowed: None, tmp_path_factory: pytest.TempPathFactory) -> Ill:
         start_head(head)
         with ThreadPoolExecutor() as pool:
             joining = [
-                pool.submit(start_worker, one, head, options=["--num-gpus=1"]),
-                pool.submit(start_worker, two, head, env={"PYTHONPATH": str(other), **ahead}),
+                pool.submit(start_worker, one, head, cpus=2, options=["--num-gpus=1"]),
+                pool.submit(
+                    start_worker, two, head, cpus=2, env={"PYTHONPATH": str(other), **ahead}
+                ),
             ]
         for joined in joining:
             joined.result()
@@ -370,16 +373,18 @@ def ill(hosts_allowed: None, tmp_path_factory: pytest.TempPathFactory) -> Ill:
         words = ("--address", f"{head.address}:6379", "--storage", storage)
         away = f"http://127.0.0.1:{free_port()}"
         done = on(head, "doctor", *words, "--tracking", away, "--json")
-        hidden = on(head, "run", spec, *words)
-        one.show(storage)
-        other_code = on(head, "run", spec, *words)
+        large = write_spec(shared / "large.yaml", trials=1, resources={"cpu": 2})
+        refused = on(head, "run", large, *words)
+        left = sorted(str(path.relative_to(storage)) for path in storage.rglob("*"))
+        ran = on(head, "run", spec, *words)
     failures = {
         (finding["machine"], finding["check"]): finding["text"]
         for finding in json.loads(done.stdout)["findings"]
         if finding["state"] != "ok"
     }
-    left = sorted(str(path.relative_to(storage)) for path in storage.rglob("*"))
-    return Ill(failures, done.returncode, hidden, other_code, left)
+    records = open_study("small", str(storage)).records()
+    hosts = {record.host for record in records.complete}
+    return Ill(failures, done.returncode, refused, left, ran, hosts)
 
 
 HEAD, ONE, TWO = "10.77.0.1", "10.77.0.2", "10.77.0.3"
@@ -424,27 +429,22 @@ def test_what_is_well_is_not_accused(ill: Ill) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_is_refused_where_a_node_does_not_see_the_storage(ill: Ill) -> None:
-    said = set(ill.hidden.stdout.splitlines())  # what took more than a second
-    assert ill.hidden.returncode == 2 and all(
+def test_a_run_without_a_fit_node_ends_at_once_and_leaves_no_ledger(ill: Ill) -> None:
+    said = set(ill.refused.stdout.splitlines())  # what took more than a second
+    assert ill.refused.returncode == 75 and all(
         line.startswith(("joining Ray", "checking")) for line in said
     )
-    (line,) = ill.hidden.stderr.splitlines()
+    (line,) = ill.refused.stderr.splitlines()
     assert line.startswith(f"node {ONE}: does not see the storage") and "1 more nodes fail" in line
-
-
-@pytest.mark.slow
-def test_a_run_is_refused_where_a_node_has_other_code(ill: Ill) -> None:
-    said = set(ill.other_code.stdout.splitlines())  # what took more than a second
-    assert ill.other_code.returncode == 2 and all(
-        line.startswith(("joining Ray", "checking")) for line in said
-    )
-    (line,) = ill.other_code.stderr.splitlines()
-    assert line.startswith(f"node {TWO}: has different code in") and line.endswith(
-        "upload the code with `calstudy submit`."
-    )
-
-
-@pytest.mark.slow
-def test_what_is_refused_leaves_no_ledger(ill: Ill) -> None:
     assert ill.left == ["small", "small/driver.lock"]
+
+
+@pytest.mark.slow
+def test_a_run_passes_over_the_nodes_that_are_not_fit(ill: Ill) -> None:
+    assert ill.run.returncode == 0 and ill.hosts == {"host-0"}
+    lines = [line for line in ill.run.stdout.splitlines() if "is passed over" in line]
+    assert len(lines) == 2 and lines[0].startswith(
+        f"node {ONE} is passed over: it does not see the storage"
+    )
+    assert lines[1].startswith(f"node {TWO} is passed over: it has different code in")
+    assert lines[1].endswith("`calstudy submit`. It is asked again every minute.")
