@@ -95,7 +95,7 @@ def _joins(stage: Stage, spoil: Callable[[Host], Mend], why: str) -> Strike:
     blamed = [
         f"{name}: {record.state} ({record.reason}) {record.deaths}"
         for name, record in stage.records().items()
-        if record.state == "failed" or set(record.deaths) - {"node"}
+        if set(record.deaths) - {"node"} or not str(record.reason).startswith(("None", "Diverged"))
     ]
     return Strike(None, seen=seen, check=lambda: wrong + blamed)
 

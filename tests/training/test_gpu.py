@@ -1,0 +1,125 @@
+"""Whole epochs on a GPU that is only pretended: nothing mixes devices, and nothing is read back.
+
+PyTorch's FakeTensorMode would do, but a backward pass of its tensors asks CUDA's driver.
+"""
+
+from typing import Any
+
+import pytest
+import torch
+
+from tests.pretended_gpu import GPU, Watched, pretended_gpu
+from trainables import methods, models
+from trainables.config import TrialConfig
+from trainables.loading import trial_data
+from trainables.training.learner import Learner
+
+SMALL = 2**17  # bytes, too few for the images
+# They choose the next epoch's samples by what they saw.
+ORDERING = {"sample_prioritization"}
+
+
+def learner_of(**settings: Any) -> Learner:
+    plain = {
+        "data": {"name": "digits", "augment": "crop_flip"},
+        "model": "cnn",
+        "method": "cross_entropy",
+        "epochs": 2,
+        "batch_size": 512,
+        **settings,
+    }
+    config = TrialConfig.from_mapping(plain)
+    return Learner(config, trial_data.trial_data(config, GPU), GPU)
+
+
+def trained(watched: Watched, learner: Learner) -> list[str]:
+    """Two epochs with their validation; what of the GPU was read on the host meanwhile."""
+    watched.reads.clear()
+    while not learner.finished:
+        learner.advance()
+    found = list(watched.reads)
+    assert [row["epoch"] for row in learner.history] == [1, 2]
+    assert watched.mixed == []
+    learner.take_result()
+    predictions = learner.predictions()
+    assert predictions.logits.device.type == "cpu" and learner.facts()["device"] == "pretended"
+    return found
+
+
+@pytest.fixture(autouse=True)
+def data_of_this_gpu() -> Any:
+    """What is kept for a device is of one that was pretended."""
+    trial_data._trial_data.cache_clear()
+    yield
+    trial_data._trial_data.cache_clear()
+
+
+@pytest.mark.parametrize("method", methods.names())
+def test_two_epochs_of_each_method(method: str) -> None:
+    with pretended_gpu() as watched:
+        learner = learner_of(method=method, diagnostics=True, record="train_entropy")
+        reads = trained(watched, learner)
+        assert learner.train.place == "resident" and learner.entropies is not None
+    assert len(reads) <= (1 if method in ORDERING else 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", [name for name in models.names() if name != "cnn"])
+def test_two_epochs_of_each_network(model: str) -> None:
+    with pretended_gpu() as watched:
+        assert trained(watched, learner_of(model=model)) == []
+
+
+@pytest.mark.parametrize("method", ["cross_entropy", "meta_l2", "mixup"])
+def test_two_epochs_of_images_that_are_streamed(method: str) -> None:
+    with pretended_gpu(SMALL) as watched:
+        learner = learner_of(method=method)
+        assert learner.train.place == "streamed" and trained(watched, learner) == []
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"precision": "bfloat16"},
+        {"deterministic": True},
+        {"result": "best_nll"},
+        {"optimizer": {"name": "adamw", "clip": 1.0}},
+        {"optimizer": {"nesterov": True, "bias_lr_factor": 64.0}},
+    ],
+    ids=str,
+)
+def test_two_epochs_of_other_settings(settings: dict[str, Any]) -> None:
+    with pretended_gpu() as watched:
+        assert trained(watched, learner_of(**settings)) == []
+
+
+def test_training_goes_on_from_what_another_has_left() -> None:
+    """As a checkpoint's values are taken, and as the next trial takes over a program."""
+    with pretended_gpu() as watched:
+        first, second = learner_of(method="gamma_net"), learner_of(method="gamma_net")
+        first.advance()
+        first.catch_up()
+        second.network.load_state_dict(first.network.state_dict())
+        second.weights.load(first.weights.state())
+        second.method_state = first.method_state
+        second.history, second.samples = list(first.history), first.samples
+        second.stand_after(first.epoch)
+        trained(watched, second)
+        third = learner_of(method="gamma_net")
+        second._program.restart(third.config, third.network)
+        assert watched.mixed == []
+
+
+def test_a_mixture_and_a_reading_would_be_seen() -> None:
+    with pretended_gpu() as watched:
+        there = torch.ones(3, device=GPU)
+        assert there.device == GPU and there.is_cuda and (there + 1.0).device == GPU
+        assert watched.reads == watched.mixed == []
+        torch.add(there, torch.ones(3).to(GPU))
+        torch.mul(there, torch.ones(()))  # a number of the host may take part
+        assert watched.mixed == []
+        with pytest.raises(RuntimeError, match="not on the expected device"):
+            torch.add(there, torch.ones(3))
+        assert watched.mixed == ["add"]
+        assert there.sum().item() == 0.0 and there.cpu().tolist() == [0.0] * 3
+        assert watched.reads == ["_local_scalar_dense", "_to_copy"]
