@@ -42,7 +42,7 @@ ON_CPU = ("loader", "former", "learner", "learner bfloat16", "bound", "bound bfl
 # Its steps are captured where nothing else is said.
 ON_GPU = (
     *("loader", "learner eager", "learner eager bfloat16", "learner", "learner bfloat16"),
-    *("learner bfloat16 compiled", "bound", "bound bfloat16"),
+    *("learner bfloat16 compiled", "learner bfloat16 cudnn.benchmark", "bound", "bound bfloat16"),
 )
 
 
@@ -224,6 +224,7 @@ def work(options: argparse.Namespace) -> None:
     words = options.arm.split()
     settings = {"precision": "bfloat16"} if "bfloat16" in words else {}
     settings |= {"compile": True} if "compiled" in words else {}
+    torch.backends.cudnn.benchmark = "cudnn.benchmark" in words
     makers: dict[str, Any] = {"loader": by_loader, "bound": by_step, "airbench": by_airbench}
     if words[0] in ("learner", "bound") and options.device == "cpu":  # as in a trial's process
         from trainables.machine import keep_freed_memory

@@ -6,10 +6,11 @@
     python -m benchmarks.gpu --data digits --device cpu --small --state STATE --out OUT
 
 Each stage is a process of its own, ended after eight minutes, and leaves one line of JSON in
-OUT/gpu.jsonl. Begun again with the same STATE it goes on where it stopped: a stage that failed is
-not tried again, one for which there was too little time is. All but `study` need torch,
-torchvision, NumPy, SciPy, pyarrow and Pillow only, not Ray, Optuna or MLflow; the stage `airbench`
-that package too.
+OUT/gpu.jsonl, with what was expected of it; each of its cases leaves one in OUT/cases.jsonl as it
+comes. Begun again with the same STATE it goes on where it stopped: a stage that failed is not
+tried again, one for which there was too little time is, without the cases it has. All but `study`
+need torch, torchvision, NumPy, SciPy, pyarrow and Pillow only, not Ray, Optuna or MLflow; the stage
+`airbench` that package too.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import argparse
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,15 +27,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu import stages
+from benchmarks.gpu import cases, stages
+from benchmarks.gpu.cases import lines
+from benchmarks.gpu.expected import judged
 
 LONGEST = 480.0  # seconds of a stage
 GRACE = 20.0  # seconds in which one that is interrupted may end
 FILE = "gpu.jsonl"
-
-
-def lines(file: Path) -> list[dict[str, Any]]:
-    return [json.loads(text) for text in file.read_text().splitlines()] if file.exists() else []
 
 
 def run(options: argparse.Namespace) -> int:
@@ -52,13 +52,21 @@ def run(options: argparse.Namespace) -> int:
         found = played(name, options, min(LONGEST, left))
         if found is None:
             print(f"{name}: too little time left", flush=True)
+            _copy_lines(options)
             break
         line = json.dumps(found)
         with state.open("a") as file:
             file.write(line + "\n")
         print(line, flush=True)
-    (options.out / FILE).write_text(state.read_text() if state.exists() else "")
+        _copy_lines(options)
     return int(any("failed" in line for line in lines(state)))
+
+
+def _copy_lines(options: argparse.Namespace) -> None:
+    """After each stage: what is written under OUT comes back though the command is ended."""
+    for name in (FILE, cases.FILE):
+        if (options.state / name).exists():
+            shutil.copyfile(options.state / name, options.out / name)
 
 
 def played(name: str, options: argparse.Namespace, limit: float) -> dict[str, Any] | None:
@@ -107,6 +115,7 @@ def played(name: str, options: argparse.Namespace, limit: float) -> dict[str, An
         "device": options.device,
         "seconds": round(time.monotonic() - started, 1),
         **found,
+        "as expected": judged(name, found),
     }
 
 

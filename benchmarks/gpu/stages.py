@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks import throughput
+from benchmarks.gpu.cases import case
 from trainables import methods, models
 from trainables.config import TrialConfig
 from trainables.loading.cache import load_split
@@ -32,6 +34,7 @@ from trainables.loading.trial_data import trial_data
 from trainables.model import Model, Network
 from trainables.outputs.classifier import Classifier
 from trainables.outputs.predictions import Predictions
+from trainables.training import program
 from trainables.training.learner import Learner
 from trainables.training.program import Choices, ChoiceTable
 
@@ -95,7 +98,7 @@ def timed(options: Options, call: Callable[[], Any], rounds: int = 5) -> float:
 
 def _context() -> int:
     """Bytes that this process takes of the GPU beside PyTorch's own, its libraries loaded: what
-    `trainables.training.attempt.CONTEXT` assumes. Right where no other process uses it."""
+    `trainables.training.device.CONTEXT` assumes. Right where no other process uses it."""
     matrix = torch.randn(512, 512, device="cuda", dtype=torch.bfloat16)
     _ = matrix @ matrix
     image = torch.randn(8, 8, 32, 32, device="cuda", dtype=torch.bfloat16)
@@ -103,6 +106,15 @@ def _context() -> int:
     torch.cuda.synchronize()
     free, total = torch.cuda.mem_get_info()
     return total - free - torch.cuda.memory_reserved()
+
+
+def _driver() -> str:
+    """The version of NVIDIA's driver."""
+    asked = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        return subprocess.run(asked, capture_output=True, text=True, timeout=60).stdout.strip()
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"unknown ({type(error).__name__})"
 
 
 def inventory(options: Options) -> Found:
@@ -115,6 +127,11 @@ def inventory(options: Options) -> Found:
     if options.device == "cuda":
         properties = torch.cuda.get_device_properties(0)
         found |= {"gpu": properties.name, "GiB": round(properties.total_memory / 2**30, 1)}
+        found["architecture"] = f"sm_{properties.major}{properties.minor}"
+        found["architectures of torch"] = torch.cuda.get_arch_list()
+        found["driver"] = _driver()
+        found["cuda"] = torch.version.cuda
+        found["cudnn"] = torch.backends.cudnn.version()
         found["bfloat16"] = torch.cuda.is_bf16_supported(False)
         found["context MiB"] = _context() / 2**20
         found["mps"] = os.path.exists("/tmp/nvidia-mps") or "CUDA_MPS_PIPE_DIRECTORY" in os.environ
@@ -137,8 +154,8 @@ def equal(options: Options) -> Found:
     The latter: the largest relative difference. Where two eager runs differ, captured ones may.
     """
     torch.backends.cudnn.allow_tf32 = False
-    unequal, unsteady, found = {}, [], {}
-    for name in methods.names():
+
+    def differences(name: str) -> dict[str, float]:
         made = [
             learner(options, device, method=name, batch_size=64)
             for device in (*[options.device] * 3, "cpu")
@@ -148,12 +165,25 @@ def equal(options: Options) -> Found:
         for each in made:
             steps(each, first_batches(each, 6))
         captured, eager, again, on_cpu = (each.weights.vector.cpu() for each in made)
-        if not torch.equal(captured, eager):
-            unequal[name] = float((captured - eager).norm() / eager.norm())
-        unsteady += [] if torch.equal(eager, again) else [name]
-        found[name] = float((eager - on_cpu).norm() / on_cpu.norm())
-    rest = {"from the CPU": max(found.values()), "by method": found}
-    return {"captured unlike eager": unequal, "eager unlike eager": unsteady, **rest}
+        return {
+            "captured": float((captured - eager).norm() / eager.norm()),
+            "again": float((again - eager).norm() / eager.norm()),
+            "cpu": float((eager - on_cpu).norm() / on_cpu.norm()),
+        }
+
+    found = {
+        name: case(options, "equal", name, lambda name=name: differences(name))
+        for name in methods.names()
+    }
+    by_method = {name: each["cpu"] for name, each in found.items()}
+    return {
+        "captured unlike eager": {
+            name: each["captured"] for name, each in found.items() if each["captured"]
+        },
+        "eager unlike eager": [name for name, each in found.items() if each["again"]],
+        "from the CPU": max(by_method.values()),
+        "by method": by_method,
+    }
 
 
 class Branching(nn.Module):
@@ -206,9 +236,10 @@ def synchronisation(options: Options) -> Found:
     cases = [{"method": name} for name in methods.names()]
     cases += [{"model": name, "precision": "bfloat16"} for name in networks]
     cases += [{"method": name, "deterministic": True} for name in ("cross_entropy", "focal")]
-    waits = {}
-    for case in cases:
-        made = learner(options, **{"batch_size": 64, **case})
+
+    def waits(settings: dict[str, Any]) -> str | None:
+        """What a step waits for."""
+        made = learner(options, **{"batch_size": 64, **settings})
         choices = first_batches(made, 3)
         table = ChoiceTable(choices, made.device)
         table.fill(choices)
@@ -220,30 +251,91 @@ def synchronisation(options: Options) -> Found:
                             table, lambda now, made=made: made._step(now, torch.Generator())
                         )
         except RuntimeError as error:
-            waits[" ".join(map(str, case.values()))] = str(error).splitlines()[0]
-    return {"cases": len(cases), "that wait": waits}
+            return str(error).splitlines()[0]
+        return None
+
+    found = {}
+    for settings in cases:
+        name = " ".join(map(str, settings.values()))
+        found[name] = case(options, "synchronisation", name, partial(waits, settings))
+    return {"cases": len(cases), "that wait": {name: why for name, why in found.items() if why}}
 
 
 SLOW = ("densenet121", "resnet101", "resnet110", "resnet34", "resnet50", "wide_resnet_26_10")
 
 
 def cost(options: Options) -> Found:
-    """Seconds of a captured step of each method, relative to cross-entropy's, in bfloat16."""
-    seconds, rounds = {}, 2 if options.small else 5
-    for name in ["cross_entropy", *methods.names()]:
-        made = learner(
-            options, model="cnn" if options.small else "resnet18", precision="bfloat16", method=name
-        )
+    """Of each method a captured step in bfloat16: its seconds relative to cross-entropy's, those of
+    its capture, and the most memory that PyTorch took."""
+    rounds = 2 if options.small else 5
+    model = "cnn" if options.small else "resnet18"
+
+    capture_it = program.capture
+
+    def measured(name: str) -> dict[str, float | None]:
+        made = learner(options, model=model, precision="bfloat16", method=name)
         choices = first_batches(made, 10)
-        seconds[name] = (
-            timed(options, lambda made=made, choices=choices: steps(made, choices), rounds)
-            / choices.steps
-        )
-    base = seconds["cross_entropy"]
+        captured: list[float] = []
+
+        def capture(*words: Any) -> Any:
+            started = time.perf_counter()
+            replay = capture_it(*words)
+            captured.append(time.perf_counter() - started)
+            return replay
+
+        if options.device == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+        with mock.patch("trainables.training.program.capture", capture):
+            seconds = timed(options, lambda: steps(made, choices), rounds)
+        peak = torch.cuda.max_memory_allocated() / 2**20 if options.device == "cuda" else None
+        return {
+            "step": seconds / choices.steps,
+            "capture": sum(captured) if captured else None,
+            "peak": peak,
+        }
+
+    found = {
+        name: case(options, "cost", name, partial(measured, name))
+        for name in ["cross_entropy", *methods.names()]
+    }
+    base = found["cross_entropy"]["step"]
     return {
         "cross_entropy ms": 1e3 * base,
-        "over it": {name: each / base for name, each in seconds.items()},
+        "over it": {name: each["step"] / base for name, each in found.items()},
+        "capture s": _there(found, "capture"),
+        "peak MiB": _there(found, "peak"),
     }
+
+
+def _there(found: dict[str, Any], key: str) -> dict[str, float]:
+    return {name: each[key] for name, each in found.items() if each[key] is not None}
+
+
+def profile(options: Options) -> Found:
+    """Ten captured and ten eager steps under torch's profiler: OUT/trace.json.gz, and what takes
+    most of the device's time."""
+    from torch.profiler import ProfilerActivity
+
+    model = "cnn" if options.small else "resnet18"
+    made = [
+        learner(options, model=model, precision="bfloat16", capture=capture)
+        for capture in ("on", "off")
+    ]
+    choices = first_batches(made[0], 10)
+    for each in made:
+        steps(each, choices)
+    watched = [ProfilerActivity.CPU]
+    if options.device == "cuda":
+        watched.append(ProfilerActivity.CUDA)
+    with torch.profiler.profile(activities=watched) as seen:
+        for each in made:
+            steps(each, choices)
+        synchronize(options)
+    seen.export_chrome_trace(str(options.out / "trace.json.gz"))
+    key = "self_device_time_total" if options.device == "cuda" else "self_cpu_time_total"
+    events = sorted(seen.key_averages(), key=lambda event: -getattr(event, key))
+    total = sum(getattr(event, key) for event in events)
+    return {"share": {event.key[:60]: getattr(event, key) / total for event in events[:12]}}
 
 
 def ladder(model: str) -> Callable[[Options], Found]:
@@ -272,10 +364,10 @@ def ladder(model: str) -> Callable[[Options], Found]:
     return stage
 
 
-def actors(options: Options) -> Found:
+def actors(options: Options, stage: str = "actors") -> Found:
     """Images a second of 1, 2, 4 and 8 processes that train at once, one CPU thread each."""
-    found: Found = {}
-    for count in (1, 2) if options.small else (1, 2, 4, 8):
+
+    def rate(count: int) -> float:
         words = ["--data", options.data, "--device", options.device, "--state", str(options.state)]
         words += ["--small"] if options.small else []
         command = [
@@ -291,8 +383,10 @@ def actors(options: Options) -> Found:
         running = [
             subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(count)
         ]
-        found[str(count)] = sum(json.loads(each.communicate()[0])["images/s"] for each in running)
-    return found
+        return sum(json.loads(each.communicate()[0])["images/s"] for each in running)
+
+    counts = (1, 2) if options.small else (1, 2, 4, 8)
+    return {str(count): case(options, stage, str(count), partial(rate, count)) for count in counts}
 
 
 def actors_under_mps(options: Options) -> Found:
@@ -310,7 +404,7 @@ def actors_under_mps(options: Options) -> Found:
             if started.returncode != 0:
                 return {"skipped": f"MPS does not start: {said.read_text().strip()}"}
             try:
-                return actors(options)
+                return actors(options, "actors under MPS")
             finally:
                 subprocess.run(
                     [control], input="quit\n", text=True, stdout=subprocess.DEVNULL, timeout=60
@@ -335,8 +429,8 @@ def actor(options: Options) -> Found:
 
 def accuracy(options: Options) -> Found:
     """A whole training, seconds and validation values: ResNet-18, 16 epochs, in each precision."""
-    found: Found = {}
-    for precision in ("float32", "bfloat16"):
+
+    def training(precision: str) -> Found:
         settings: dict[str, Any] = {
             "model": "cnn" if options.small else "resnet18",
             "epochs": 1 if options.small else 16,
@@ -350,13 +444,17 @@ def accuracy(options: Options) -> Found:
         values = made.predictions().evaluate()
         measured = {name: values[name] for name in ("accuracy", "nll", "ece")}
         last = made.history[-1]["seconds"]
-        found[precision] = {
+        return {
             "built s": built,
             "s": time.perf_counter() - started,
             "last epoch s": last,
             **measured,
         }
-    return found
+
+    return {
+        precision: case(options, "accuracy", precision, partial(training, precision))
+        for precision in ("float32", "bfloat16")
+    }
 
 
 # study/specs/cifar10_fast.yaml
@@ -415,12 +513,13 @@ def trials(options: Options) -> Found:
             settings = {**settings, **small, "batch_size": 64}
         elif settings is not FAST:
             settings = {**settings, "epochs": 16, "optimizer": {"lr": 0.2, "schedule": "one_cycle"}}
+        name = "fast recipe" if augment == "crop_alternating_flip" else "ResNet-18"
+        train = partial(whole_trial, options, augment=augment, **settings)
         runs = [
-            whole_trial(options, augment=augment, number=number, **settings)
+            case(options, "trials", f"{name} {number}", partial(train, number=number))
             for number in range(3 if options.small else 6)
         ][1:]
         middle = {name: statistics.median(run[name] for run in runs) for name in ("s", "between s")}
-        name = "fast recipe" if augment == "crop_alternating_flip" else "ResNet-18"
         accuracies = [run["accuracy"] for run in runs]
         found[name] = {**middle, "trials/h": 3600 / middle["s"], "accuracies": accuracies}
     return found
@@ -527,6 +626,7 @@ STAGES: dict[str, Callable[[Options], Found]] = {
     "ladder cnn": ladder("cnn"),
     "ladder airbench": ladder("airbench"),
     "cost": cost,
+    "profile": profile,
     "actors": actors,
     "actors under MPS": actors_under_mps,
     "accuracy": accuracy,

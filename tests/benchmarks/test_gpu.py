@@ -2,6 +2,7 @@
 with and put into words."""
 
 import argparse
+import gzip
 import json
 import os
 import subprocess
@@ -13,6 +14,8 @@ import pytest
 from benchmarks import throughput
 from benchmarks.gpu import __main__ as gpu
 from benchmarks.gpu import stages
+from benchmarks.gpu.cases import case
+from benchmarks.gpu.expected import EXPECTED, judged
 from search_spaces import strict_yaml
 from tests import simulated_graph
 from trainables import methods
@@ -71,9 +74,54 @@ def test_every_case_of_synchronisation_is_tried(here: argparse.Namespace) -> Non
 
 def test_the_machine_and_the_training(here: argparse.Namespace) -> None:
     assert stages.inventory(here)["copy TB/s"] > 0
-    assert set(stages.cost(here)["over it"]) == set(methods.names())
+    found = stages.cost(here)
+    assert set(found["over it"]) == set(methods.names()) and found["capture s"] == {}
     assert set(stages.accuracy(here)) == {"float32", "bfloat16"}
     assert stages.actor(here)["images/s"] > 0
+
+
+def test_a_capture_is_timed(here: argparse.Namespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(methods, "names", lambda: ["focal"])
+    monkeypatch.setattr(program, "captures", lambda device: True)
+    monkeypatch.setattr(program, "capture", simulated_graph.capture)
+    monkeypatch.setattr(program, "waits", simulated_graph.waits)
+    seconds = stages.cost(here)["capture s"]
+    assert set(seconds) == {"cross_entropy", "focal"} and min(seconds.values()) > 0
+
+
+def test_a_profile_leaves_a_trace(here: argparse.Namespace) -> None:
+    share = stages.profile(here)["share"]
+    assert 0.5 < sum(share.values()) <= 1.0
+    with gzip.open(here.out / "trace.json.gz") as file:
+        assert json.load(file)["traceEvents"]
+
+
+def test_a_case_is_kept_as_it_comes_and_not_tried_again(here: argparse.Namespace) -> None:
+    def cut_short() -> None:
+        raise KeyboardInterrupt
+
+    assert case(here, "cost", "focal", lambda: {"s": 1.0}) == {"s": 1.0}
+    with pytest.raises(KeyboardInterrupt):
+        case(here, "cost", "mbls", cut_short)
+    with (here.state / "cases.jsonl").open("a") as file:
+        file.write('{"stage": "cost", "ca')  # by a kill
+    assert case(here, "cost", "focal", cut_short) == {"s": 1.0}
+    with pytest.raises(KeyboardInterrupt):
+        case(here, "equal", "focal", cut_short)
+
+
+def test_what_was_expected_stands_beside_what_was_found() -> None:
+    assert set(EXPECTED) <= set(stages.STAGES)
+    found = {"because": "a step waits for the device", "next": "eager", "finite": True}
+    assert judged("uncaptured", found) == {
+        "the next trial is captured": "no",
+        "finite weights": "yes",
+    }
+    assert judged("uncaptured", {"failed": "out of memory"}) == {}
+    assert judged("inventory", {"bfloat16": True}) == {
+        "CUDA takes at most 600 MiB beside PyTorch": "not measured ('context MiB')",
+        "the GPU has bfloat16": "yes",
+    }
 
 
 def test_trials_are_timed_whole_by_the_fast_recipe(here: argparse.Namespace) -> None:
@@ -100,7 +148,7 @@ def test_a_daemon_of_mps_serves_its_stage_alone(
     )
     control.chmod(0o755)
 
-    def failing(_: argparse.Namespace) -> stages.Found:
+    def failing(*_: object) -> stages.Found:
         raise ZeroDivisionError
 
     monkeypatch.setattr(stages, "actors", failing)
