@@ -339,7 +339,8 @@ class Stage:
         deadline = time.monotonic() + RECOVERY_SECONDS
         while time.monotonic() < deadline:
             self.see_to_driver()
-            if self.training() and ready():
+            # An actor: by its records alone a trial of the driver before this one trains too.
+            if self.actors() and self.training() and ready():
                 return
             time.sleep(0.2)
         raise TimeoutError(

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 MARK = "CALSTUDY_DRIVER"  # in the environment of every process that a run starts
-KILL_SECONDS = 2.0
+KILL_SECONDS = 4.0
 READ_SECONDS = 0.5
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -37,15 +37,19 @@ def end_marked(mark: str) -> None:
     """SIGKILL to every other process of this user with the mark in its environment, and to those
     they still start."""
     known = {os.getpid()}
-    while _signal_others(mark, known):
+    late: list[threading.Thread] = []
+    while _signal_others(mark, known, late):
         time.sleep(0.05)
+    for reader in late:  # on a busy machine it may still find one
+        reader.join()
 
 
-def _signal_others(mark: str, known: set[int]) -> bool:
+def _signal_others(mark: str, known: set[int], late: list[threading.Thread]) -> bool:
     """Look at all processes that are not known, at once; whether one was signalled.
 
     Those that were signalled are known from then on, and those of which the system says nothing for
-    READ_SECONDS, such as one that is just ending: they must not save the others.
+    READ_SECONDS, such as one that is just ending: they must not save the others. Who still reads
+    about those is `late`.
     """
     signalled = []
 
@@ -67,6 +71,7 @@ def _signal_others(mark: str, known: set[int]) -> bool:
         reader.join(max(0.0, until - time.monotonic()))
         if reader.is_alive():
             known.add(number)
+            late.append(reader)
     known.update(signalled)
     return bool(signalled)
 

@@ -45,7 +45,8 @@ class TryAgain(UserError):
 
 
 class LedgerUnavailable(LedgerError, TryAgain):
-    """A database that answered and then did not for too long, or until a stop was requested."""
+    """A database that does not answer, or answered and then did not for too long, or until a stop
+    was requested."""
 
 
 @contextmanager

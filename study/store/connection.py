@@ -26,7 +26,7 @@ from sqlalchemy.exc import (
 )
 from sqlalchemy.pool import NullPool
 
-from study.schema.errors import LedgerError
+from study.schema.errors import LedgerError, LedgerUnavailable
 from study.schema.uris import (
     database_url,
     forbidden_setting,
@@ -44,6 +44,11 @@ NOTICING = {
     "keepalives_count": 3,
     "tcp_user_timeout": 25_000,
 }
+# What a server says of itself that another try may not find so.
+RESTARTS = r"starting up|shutting down|terminating connection|closed the connection|recovery mode"
+NO_ROUTE = r"timeout expired|timed out|no route to host|network is unreachable"
+CROWDED = r"too many (clients|connections)|remaining connection slots"
+AWAY = rf"connection refused|{RESTARTS}|{NO_ROUTE}|{CROWDED}"
 PRODUCTS = {"postgresql": "PostgreSQL", "sqlite": "SQLite"}  # which can hold a ledger
 # What a database says of itself: the first that is found in the message, and what it means with its
 # mend.
@@ -64,18 +69,12 @@ CAUSES = {
     r"connection refused": (
         "the connection is refused. Start the server, or correct host and port"
     ),
-    r"timeout expired|timed out|no route to host|network is unreachable": (
-        f"no answer within {CONNECT_SECONDS} s. Check host, port and firewall"
-    ),
+    NO_ROUTE: (f"no answer within {CONNECT_SECONDS} s. Check host, port and firewall"),
     r"permission denied|must be owner": (
         "its user may not do this. Grant it the right to create and write tables there"
     ),
-    r"too many (clients|connections)|remaining connection slots": (
-        "it has too many connections. Close some"
-    ),
-    r"starting up|shutting down|terminating connection|closed the connection|recovery mode": (
-        "the server restarts"
-    ),
+    CROWDED: ("it has too many connections. Close some"),
+    RESTARTS: "the server restarts",
     r"unable to open database file": "it cannot be opened. Create its folder, or correct the path",
     r"readonly database|read-only": "it is read-only",
     r"is not a database": "the file is not a database",
@@ -132,11 +131,13 @@ class NotAURL(ValueError):
 @contextmanager
 def named_causes(url: str) -> Iterator[None]:
     """What a database, its driver or Optuna's schema check raises becomes one line. Other errors
-    pass."""
+    pass. LedgerUnavailable where the server may be there again soon."""
     try:
         yield
     except (SQLAlchemyError, StorageInternalError, ImportError, ValueError) as error:
-        raise LedgerError(f"ledger: {shown(url)}: {cause_of(error, url)}") from None
+        is_away = re.search(AWAY, str(_origin(error)), re.IGNORECASE)
+        kind = LedgerUnavailable if is_away else LedgerError
+        raise kind(f"ledger: {shown(url)}: {cause_of(error, url)}") from None
 
 
 def is_transient(error: BaseException) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from study.machines import leaving
 from study.machines.leaving import MARK, end_marked
 from tests.study.command_line import wait_until
 
@@ -194,6 +195,30 @@ def test_each_process_is_signalled_once(monkeypatch: pytest.MonkeyPatch) -> None
     child.kill()
     child.wait()
     assert signalled == [child.pid] and not killing.is_alive()
+
+
+def test_a_process_of_which_the_system_says_something_late_ends_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a busy machine two agents of Ray stayed."""
+    read = Path.read_bytes
+
+    def late(file: Path) -> bytes:
+        if file.parent.name == str(child.pid):
+            time.sleep(3)
+        return read(file)
+
+    mark = f"late-{os.getpid()}"
+    child = subprocess.Popen(["sleep", "60"], env={**os.environ, MARK: mark})
+    signalled: list[int] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(leaving, "READ_SECONDS", 0.05)
+        patch.setattr(Path, "read_bytes", late)
+        patch.setattr(os, "kill", lambda pid, number: signalled.append(pid))
+        end_marked(mark)
+    assert signalled == [child.pid]  # before the process of which it is a part ends
+    child.kill()
+    child.wait()
 
 
 @pytest.mark.slow
