@@ -134,16 +134,22 @@ def _probed(
     with ExitStack() as stack:
         steps = stack.enter_context(Steps(errors))
         if address is not None:
-            from study.machines.nodes import alive_nodes, check_nodes
+            from study.machines.admission import check_nodes
+            from study.machines.nodes import alive_nodes
             from study.machines.ray_session import check_address, joined
             from study.schema.resources import slots as slots_on
 
             check_address(address)
             needs = {label: spec.resources_of(label) for label in labels}
             stack.enter_context(joined(address, needs, steps))
-            unfit = check_nodes(spec, found.folder.parent, digest, steps)
-            off = {each.node for each in unfit}
-            nodes = [node for node in alive_nodes() if node["NodeID"] not in off]
+            checked = check_nodes(spec, found.folder.parent, digest, steps)
+            off = {unfit.node: unfit.because for unfit in checked}
+            nodes = []
+            for node in alive_nodes():
+                if because := off.get(node["NodeID"]):
+                    errors.print(f"node {node['NodeManagerAddress']} is passed over: it {because}")
+                else:
+                    nodes.append(node)
             slots = max(slots_on(nodes, each) for each in needs.values())
             on_cluster = partial(probe_on_cluster, off=off)
         elif probe:

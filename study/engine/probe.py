@@ -23,8 +23,8 @@ from optuna.distributions import (
 )
 
 from study.analysis.prediction import Probes
+from study.machines.admission import usable_gpus_here
 from study.machines.cpus import own_cpus
-from study.machines.nodes import usable_gpus_here
 from study.machines.ray_compat import label_selector
 from study.machines.ray_session import Offer, check_fits, ray_nodes
 from study.machines.stopping import temporary_folder

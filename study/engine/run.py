@@ -4,7 +4,6 @@ missing."""
 from __future__ import annotations
 
 import logging
-import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -24,16 +23,10 @@ from study.engine.preparation import (
     record_spec,
 )
 from study.engine.probe import probe_on_cluster
-from study.machines import node_facts
+from study.machines.admission import check_nodes, fit_again, needed_of, usable_gpus_here
 from study.machines.fit_nodes import FitNodes
 from study.machines.guarded import Unfit, guarded
-from study.machines.nodes import (
-    Needed,
-    check_nodes,
-    fit_again,
-    send_as_source,
-    usable_gpus_here,
-)
+from study.machines.nodes import send_as_source
 from study.machines.ray_session import check_address, control_store, joined, set_environment
 from study.machines.stopping import Stopping, temporary_folder
 from study.machines.watching import watched
@@ -47,11 +40,8 @@ from study.store.ledger import Ledger, open_ledger
 from study.store.study import Study
 from study.store.targets import Targets
 from study.store.trials import Trials
-from trainables.files.atomic import write_whole
 from trainables.loading.cache import Prepared
-from trainables.machine import TRAINING_LIBRARIES, versions
 from trainables.outputs.attempts import clear_checkpoints
-from trainables.plugins import extension_digests
 
 # Seconds the end of a run waits for a tracking server that does not answer.
 TRACKING_PATIENCE = 20.0
@@ -243,7 +233,7 @@ def _tune(
         from study.machines.ray_compat import placed_off
         from trainables.training.trainable import CalibrationTrainable
 
-        needed = _needed(study)
+        needed = needed_of(study)
         nodes = FitNodes(
             list(study.spec.needs.values()),
             partial(fit_again, needed),
@@ -265,27 +255,6 @@ def _tune(
 def _said(listeners: list[Any], line: str) -> None:
     for listener in listeners:
         listener.said(line)
-
-
-def _needed(study: Study) -> Needed:
-    """What the study needs of a node, which a file written now tells from a copy of its folder."""
-    token = secrets.token_hex(16)
-    file = study.directory / "run.token"
-    write_whole(file, token.encode())
-    spec = study.spec
-    trains = node_facts.code(packages=node_facts.TRAINS)["code"]
-    folder = spec.extensions
-    return Needed(
-        root=study.directory.parent,
-        question=(
-            node_facts.unfit,
-            ((str(file), token), trains, versions(TRAINING_LIBRARIES)),
-        ),
-        trial=spec.trial_mapping(study.labels[0]),
-        data_digest=study.recorded.data_digest,
-        extension_files={} if folder is None else extension_digests(folder),
-        gpu=any(each.gpu for each in spec.needs.values()),
-    )
 
 
 def tune_study(search: Any, name: str, trainable: Any, stop_requested: Callable[[], bool]) -> None:

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from study.machines import node_facts
+from study.machines.admission import code_problem, gpu_problem, storage_problem
 from study.machines.cpus import Cpus, own_cpus
 from study.machines.nodes import (
     NodeFacts,
@@ -17,10 +18,7 @@ from study.machines.nodes import (
     alive_nodes,
     ask_here,
     ask_nodes,
-    code_problem,
     extensions_of,
-    gpu_problem,
-    storage_problem,
 )
 from study.machines.ray_session import ClusterError, Offer, check_address, check_fits, joined
 from study.schema.errors import LedgerError

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Container, Sequence
 from queue import SimpleQueue
 
+from study.machines.admission import Answers
 from study.machines.guarded import Unfit
-from study.machines.nodes import Answers
 from study.machines.ray_session import ClusterUnready, Node, ray_nodes
 from study.schema.resources import Resources, fitting
 

@@ -56,6 +56,7 @@ class Facts(TypedDict, total=False):
     unfit: tuple[str, str] | None
     gpus: int | str
     gpu_problems: list[str]
+    simulated: bool
     changed: list[str]
     mps: bool
     disks: dict[str, tuple[str, int]]
@@ -219,8 +220,9 @@ def gpus(precision: str = "float32") -> Facts:
     Ray hides GPUs from a task that requests none, so the raylet's environment is used. Without a
     GPU device file or NVIDIA's library torch is not asked.
     """
+    simulated = bool(os.environ.get("CALSTUDY_DEVICE"))
     if not any(Path(device).exists() for device in GPU_DEVICES) and not _has_nvml():
-        return {"gpus": 0}
+        return {"gpus": 0, "simulated": simulated}
     # -P: a file in the working directory must not come before a library.
     command = [sys.executable, "-P", "-c", TRY_GPUS, precision]
     environment = dict(os.environ)

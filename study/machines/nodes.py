@@ -1,34 +1,25 @@
-"""Collect facts from the nodes of a cluster, in parallel and with a timeout.
-
-`check_nodes` is the quick check before a run on a cluster, `fit_again` the one of a node that was
-passed over; `ask_nodes` collects everything for `doctor`.
-"""
+"""Collect facts from the nodes of a cluster, in parallel and with a timeout; `ask_nodes` collects
+everything for `doctor`."""
 
 from __future__ import annotations
 
 import fcntl
-import functools
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from study.machines import guarded, node_facts
-from study.machines.guarded import Unfit
 from study.machines.node_facts import Facts, Question
-from study.machines.ray_session import ClusterUnready, Node, ray_nodes
+from study.machines.ray_session import Node, ray_nodes
 from study.schema import versions
-from study.schema.resources import slots
-from study.schema.spec import StudySpec
 from trainables import machine
 from trainables.files import home
-from trainables.machine import GPU_MEND, TRAINING_LIBRARIES
 from trainables.plain import Plain
-from trainables.problems import UserError
 
 # Seconds to wait for a quick answer; Ray declares a lost node dead within half of it.
 PATIENCE = 60.0
@@ -36,7 +27,6 @@ PATIENCE = 60.0
 SENT = (guarded, node_facts, versions, home, machine)
 DATA_PATIENCE = 3600.0  # seconds; a node may have to decode the data first
 Trial: TypeAlias = dict[str, Plain]  # TrialConfig's plain values
-Answers: TypeAlias = dict[str, str | None]  # by node id why it is not fit, None if it is
 
 
 @dataclass(frozen=True)
@@ -61,6 +51,7 @@ class NodeFacts:
     changed: list[str] = field(default_factory=list)  # extension files, not as the driver has them
     gpus: int | str = 0  # that torch sees, or why it fails
     gpu_problems: list[str] = field(default_factory=list)  # why torch cannot use one
+    simulated: bool = False  # its GPUs are, by $CALSTUDY_DEVICE
     mps: bool = False  # whether NVIDIA's MPS serves it
     lent: float | None = None  # GPUs that Ray offers there
     # {storage, cache, temp: (path, bytes free)}.
@@ -72,174 +63,20 @@ class NodeFacts:
     loopback: bool = True  # only reachable from its own machine
 
 
-# ---- what a run asks -----------------------------------------------------------------------------
-
-
-def check_nodes(
-    spec: StudySpec, root: Path, data_digest: str, say: Callable[[str], None]
-) -> list[Unfit]:
-    """The nodes on which no trial should run: they have other code or libraries, do not see the
-    storage `root`, or cannot prepare the data.
-
-    say: is told what is being done. Ray must be joined. Raises ClusterUnready, naming the first
-    problem and the mend, if none of those that are large enough is left.
-    """
-    needs = spec.needs.values()
-    nodes = [node for node in alive_nodes() if any(slots([node], each) for each in needs)]
-    say(f"checking {len(nodes)} nodes")
-    common: list[Question] = [(node_facts.code, (spec.extensions,)), (node_facts.identity, ())]
-    own = NodeFacts(name="here", **node_facts.answers(common))
-    found = _judged(
-        _seen(root, nodes, common),
-        lambda node: (
-            storage_problem(node, root)
-            or code_problem(node, own, spec.extensions)
-            or versions_problem(node, own)
-        ),
-    )
-    fit = [node for node in nodes if found.get(node["NodeID"], "") is None]
-    say(f"preparing data on {len(fit)} nodes")
-    trial = spec.trial_mapping(spec.variants[0].label)
-    prepared: Question = (node_facts.prepared, (trial, data_digest, False))
-    answers = _ask(fit, lambda node: [prepared], DATA_PATIENCE)
-    found |= _judged(answers, lambda node: _said(node.data_problem))
-    bad = [node for node in nodes if found.get(node["NodeID"])]
-    unfit = [Unfit(node["NodeID"], str(found[node["NodeID"]])) for node in bad]
-    if unfit and len(unfit) == len(found):
-        address = bad[0]["NodeManagerAddress"]
-        more = f" {len(unfit) - 1} more nodes fail; `calstudy doctor` lists all."
-        because = unfit[0].because + more * (len(unfit) > 1)
-        raise ClusterUnready(f"node {address}: {because}")
-    return unfit
-
-
-@dataclass(frozen=True)
-class Needed:
-    """What is asked of a node that was passed over. question: `node_facts.unfit`, as its processes
-    ask it. extension_files: sha256 by name, of the trial's extensions."""
-
-    root: Path
-    question: Question
-    trial: Trial
-    data_digest: str
-    extension_files: dict[str, str]
-    gpu: bool
-
-
-def fit_again(needed: Needed, nodes: Sequence[Node]) -> Answers:
-    """By the id of each of these nodes that is still there: why it is not fit, None if it is."""
-    found = _judged(
-        _seen(needed.root, nodes, [needed.question]),
-        lambda node: (
-            (UserError(*node.unfit) if node.unfit else None) or storage_problem(node, needed.root)
-        ),
-    )
-    asked: list[Question] = [(node_facts.prepared, (needed.trial, needed.data_digest, False))]
-    if folder := extensions_of(needed.trial):
-        asked.append((node_facts.changed, (folder, needed.extension_files)))
-    if needed.gpu:
-        asked.append((node_facts.gpus, (needed.trial["precision"],)))
-    fit = [node for node in nodes if found.get(node["NodeID"], "") is None]
-    found |= _judged(_ask(fit, lambda node: asked, DATA_PATIENCE), _other_problem)
-    return found
-
-
-def _other_problem(node: NodeFacts) -> UserError | None:
-    if node.changed:
-        return UserError(f"has another {node.changed[0]} than the driver", "Copy that there.")
-    return _said(node.data_problem) or gpu_problem(node)
-
-
-def _judged(
-    answers: Mapping[str, Facts], problem_of: Callable[[NodeFacts], UserError | None]
-) -> Answers:
-    """By node id the problem it has, with the mend, None if it has none."""
-    found: Answers = {}
-    for name, answer in answers.items():
-        node = NodeFacts(name=name, **answer)
-        problem = _said(node.problem) or problem_of(node)
-        found[name] = None if problem is None else str(problem)
-    return found
-
-
-def _seen(root: Path, nodes: Sequence[Node], questions: list[Question]) -> dict[str, Facts]:
-    """By node id its answers to the questions, and whether it sees the storage."""
-    with StorageProbe(root) as probe:
-        answers = _ask(nodes, lambda node: [*questions, probe.question(node)], PATIENCE)
-        return {node: probe.seen(node, answer) for node, answer in answers.items()}
-
-
-def _said(problem: str | None) -> UserError | None:
-    """What a node says of itself, with the mend."""
-    return UserError(problem) if problem else None
-
-
-def storage_problem(node: NodeFacts, root: Path) -> UserError | None:
-    """Why the driver would not find the files of a trial on the node; None if it would."""
-    if node.storage is not None:
-        found = f"does not see the storage {root} ({node.storage})"
-        return UserError(found, "Mount it there at the same path, or give --storage.")
-    if not node.written:
-        found = f"files it writes to the storage {root} are not visible here"
-        return UserError(found, "Mount the same folder on all nodes.")
-    return None
-
-
-def code_problem(node: NodeFacts, own: NodeFacts, extensions: str | None) -> UserError | None:
-    """Why a trial on the node would run other code; None if it would not."""
-    if node.code != own.code:
-        found = f"has different code in {node.code_at} than this machine in {own.code_at}"
-        mend = "Install the same version there, or upload the code with `calstudy submit`."
-        return UserError(found, mend)
-    if node.extensions != own.extensions:
-        there = "different files in" if node.extensions else "no"
-        mend = "Copy the folder there, or upload it with `calstudy submit`."
-        return UserError(f"has {there} extensions {extensions}", mend)
-    return None
-
-
-@functools.cache
-def usable_gpus_here(precision: str) -> int:
-    """How many GPUs this machine has. Raises ClusterUnready if torch cannot use one in this
-    precision. Asked once: it takes seconds."""
-    node = NodeFacts(name="here", **node_facts.gpus(precision))
-    if problem := gpu_problem(node):
-        raise ClusterUnready(f"resources.gpu: this machine {problem.found}", problem.mend)
-    assert isinstance(node.gpus, int)
-    return node.gpus
-
-
-def versions_problem(node: NodeFacts, own: NodeFacts) -> UserError | None:
-    """Why a trial on the node would train with other libraries; None if it would not."""
-    ours = {name: own.versions[name] for name in TRAINING_LIBRARIES}
-    other = node_facts.other_versions(node.versions, ours)
-    return UserError(f"has {other}", "Install the same version there.") if other else None
-
-
-def gpu_problem(node: NodeFacts) -> UserError | None:
-    """Why torch cannot use the GPUs of the node; None if it can, or there are none."""
-    if isinstance(node.gpus, str):
-        return UserError(f"has a torch that does not start ({node.gpus})", "Reinstall it there.")
-    if node.gpu_problems:
-        found = f"has a GPU that torch cannot use ({node.gpu_problems[0]})"
-        return UserError(found, GPU_MEND)
-    return None
-
-
 # ---- what doctor asks ----------------------------------------------------------------------------
 
 
 def ask_nodes(root: Path, trial: Trial | None, data_digest: str | None) -> list[NodeFacts]:
     """All facts of every node of the joined Ray. trial: to check its data; None: do not."""
     nodes = alive_nodes()
-    found = _seen(root, nodes, _common(root, trial))
+    found = seen(root, nodes, _common(root, trial))
     there = [node for node in nodes if node["NodeID"] in found]
     sound = [node for node in there if "problem" not in found[node["NodeID"]]]
     clocks = _clocks(sound)
     prepared: dict[str, Facts] = {}
     if trial is not None:
         thorough: Question = (node_facts.prepared, (trial, data_digest, True))
-        prepared = _ask(sound, lambda node: [thorough], DATA_PATIENCE)
+        prepared = answers_of(sound, lambda node: [thorough], DATA_PATIENCE)
     facts = []
     for node in there:
         name = node["NodeID"]
@@ -282,7 +119,7 @@ def _clocks(nodes: Sequence[Node]) -> dict[str, Facts]:
     found = {}
     for node in nodes:
         asked = time.time()
-        answers = _ask([node], lambda node: [(node_facts.clock, ())], PATIENCE)
+        answers = answers_of([node], lambda node: [(node_facts.clock, ())], PATIENCE)
         answer = answers.get(node["NodeID"], {})
         if "clock" in answer:
             theirs = answer["clock"]
@@ -300,7 +137,14 @@ def alive_nodes() -> list[Node]:
     return sorted(alive, key=lambda node: node["NodeManagerAddress"])
 
 
-def _ask(
+def seen(root: Path, nodes: Sequence[Node], questions: list[Question]) -> dict[str, Facts]:
+    """By node id its answers to the questions, and whether it sees the storage."""
+    with StorageProbe(root) as probe:
+        answers = answers_of(nodes, lambda node: [*questions, probe.question(node)], PATIENCE)
+        return {node: probe.seen(node, answer) for node, answer in answers.items()}
+
+
+def answers_of(
     nodes: Sequence[Node], questions: Callable[[str], list[Question]], patience: float
 ) -> dict[str, Facts]:
     """By node id its answers, or the problem why there are none; without nodes that Ray declares

@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from study.machines import fit_nodes
+from study.machines.admission import Answers
 from study.machines.fit_nodes import ASK_SECONDS, LOOK_SECONDS, PATIENCE, FitNodes
 from study.machines.guarded import Unfit
-from study.machines.nodes import Answers
 from study.machines.ray_session import ClusterUnready, Node
 from study.schema.errors import TryAgain
 from study.schema.resources import Resources

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from study.machines import node_facts
-from study.machines.nodes import NodeFacts, StorageProbe, code_problem, storage_problem
+from study.machines.admission import code_problem, storage_problem
+from study.machines.nodes import NodeFacts, StorageProbe
 from tests.cases import damage_unsampled
 from trainables.config import TrialConfig
 from trainables.loading.cache import prepare
