@@ -13,6 +13,7 @@ EXPECTED: dict[str, list[tuple[str, Callable[[Found], bool]]]] = {
         ("the GPU has bfloat16", lambda found: found["bfloat16"]),
     ],
     "equal": [
+        ("every method is captured", lambda found: not found["ran eagerly"]),
         ("captured steps equal eager ones", lambda found: not found["captured unlike eager"]),
         ("within .001 of the CPU's weights", lambda found: found["from the CPU"] < 1e-3),
     ],

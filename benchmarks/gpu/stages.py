@@ -35,8 +35,8 @@ from trainables.model import Model, Network
 from trainables.outputs.classifier import Classifier
 from trainables.outputs.predictions import Predictions
 from trainables.training import program
+from trainables.training.choices import Choices, ChoiceTable
 from trainables.training.learner import Learner
-from trainables.training.program import Choices, ChoiceTable
 
 Found = dict[str, Any]
 Options = argparse.Namespace
@@ -155,7 +155,7 @@ def equal(options: Options) -> Found:
     """
     torch.backends.cudnn.allow_tf32 = False
 
-    def differences(name: str) -> dict[str, float]:
+    def differences(name: str) -> Found:
         made = [
             learner(options, device, method=name, batch_size=64)
             for device in (*[options.device] * 3, "cpu")
@@ -166,6 +166,7 @@ def equal(options: Options) -> Found:
             steps(each, first_batches(each, 6))
         captured, eager, again, on_cpu = (each.weights.vector.cpu() for each in made)
         return {
+            "because": made[0].eager_because,
             "captured": float((captured - eager).norm() / eager.norm()),
             "again": float((again - eager).norm() / eager.norm()),
             "cpu": float((eager - on_cpu).norm() / on_cpu.norm()),
@@ -177,6 +178,7 @@ def equal(options: Options) -> Found:
     }
     by_method = {name: each["cpu"] for name, each in found.items()}
     return {
+        "ran eagerly": {name: each["because"] for name, each in found.items() if each["because"]},
         "captured unlike eager": {
             name: each["captured"] for name, each in found.items() if each["captured"]
         },

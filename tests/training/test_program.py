@@ -5,6 +5,7 @@ The graph is simulated on the CPU (tests/simulated_graph.py); on a GPU `python -
 benchmarks.gpu` compares the real one.
 """
 
+import math
 import time
 import warnings
 from collections.abc import Iterator
@@ -118,6 +119,45 @@ def test_a_captured_step_trains_as_the_eager_one_for_one_trial_after_another(
     second = trained(learner(moved(methods.find(name)()), **other))
     assert second._program is first._program and len(captures) == count
     assert_equal(second, eagerly(learner(moved(methods.find(name)()), **other)))
+
+
+@pytest.mark.parametrize("name", ["cross_entropy", "gamma_net"])
+def test_a_captured_step_that_differs_from_an_eager_one_is_not_used(
+    name: str, captures: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it has done is undone: training goes on as if nothing had been captured."""
+    made = learner(name)
+    weights = made.weights.vector
+
+    def capture(*args: Any) -> Any:
+        replay = simulated_graph.capture(*args)
+
+        def differs() -> None:
+            replay()
+            weights.mul_(1 + 2 * program.TOLERANCE)
+
+        return differs
+
+    monkeypatch.setattr(program, "capture", capture)
+    trained(made)
+    assert made.eager_because == "a captured step differed from an eager one by 2e-05"
+    assert made.facts()["step"] == "eager"
+    assert_equal(made, eagerly(learner(name)))
+
+
+class Dropping(Model):
+    def build(self, input_shape: tuple[int, int, int], num_classes: int) -> Network:
+        features = nn.Sequential(nn.Flatten(), nn.Dropout(0.5))
+        return Network(features, nn.Linear(math.prod(input_shape), num_classes))
+
+
+def test_what_is_random_is_drawn_once_though_a_step_is_taken_twice(captures: list[str]) -> None:
+    """The simulated graph draws anew, as a replay does."""
+    plain = learner()
+    config = replace(plain.config, model=Dropping())
+    made, other = (Learner(config, plain.data, CPU) for _ in range(2))
+    assert trained(made)._program.is_captured and captures
+    assert_equal(made, eagerly(other))
 
 
 @pytest.mark.parametrize("name", ["cnn", "resnet18"])

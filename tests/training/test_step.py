@@ -16,8 +16,8 @@ from trainables import methods, models
 from trainables.config import TrialConfig
 from trainables.loading.trial_data import trial_data
 from trainables.method import with_tensors
+from trainables.training.choices import ChoiceTable
 from trainables.training.learner import Learner
-from trainables.training.program import ChoiceTable
 
 META, CPU = torch.device("meta"), torch.device("cpu")
 # They change how a tensor is looked at, or reserve memory; a GPU has nothing to do.

@@ -24,8 +24,8 @@ from trainables.outputs.predictions import Predictions
 from trainables.outputs.train_entropy import TrainEntropy
 from trainables.seeding import seed_of, stream
 from trainables.training import program
+from trainables.training.choices import Choices
 from trainables.training.diagnostics import GROUPED, diagnostics
-from trainables.training.program import Choices
 
 
 class Diverged(RuntimeError):

@@ -12,11 +12,11 @@ import json
 import os
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,6 +29,7 @@ from trainables.loading.trial_data import TrialData
 from trainables.method import with_tensors
 from trainables.model import Network
 from trainables.plain import Plain
+from trainables.training.choices import Choices, ChoiceTable, HostTable
 from trainables.training.weights import Weights
 
 # Programs that a process keeps, the one at work included: a study hands out its methods in turn.
@@ -37,119 +38,14 @@ KEPT = 2
 # The last one is watched.
 WARM_UP = 2
 COMPILER = "inductor"
+# The largest difference of the weights after a captured step from those after an eager one, over
+# their norm. Assumed, until `python -m benchmarks.gpu` has measured it ("captured unlike eager").
+TOLERANCE = 1e-5
 # Steps by which streamed images are ahead of the device.
 AHEAD = 3
 # Settings that a step does not depend on: what they decide is in the table, or happens between the
 # steps.
 OUTSIDE = ("epochs", "seed", "number", "result", "diagnostics", "equal_train")
-
-
-class Choices(NamedTuple):
-    """An epoch's decisions for batches of one size: the first dimension is the step.
-
-    progress: [S] float64. learning_rate: [S] float32. train, meta: the splits'
-    (`DeviceSplit.decide`). method: the method's (`Method.draw`).
-    """
-
-    progress: Tensor
-    learning_rate: Tensor
-    train: dict[str, Tensor]
-    meta: dict[str, Tensor]
-    method: dict[str, Tensor]
-
-    @property
-    def steps(self) -> int:
-        return len(self.progress)
-
-    def at(self, step: int) -> Choices:
-        """The choices of one step."""
-        rest = ({name: values[step] for name, values in part.items()} for part in self[2:])
-        return Choices(self.progress[step], self.learning_rate[step], *rest)
-
-    def values(self) -> Iterator[tuple[str, Tensor]]:
-        """All choices, by a name of their own."""
-        yield "progress", self.progress
-        yield "learning_rate", self.learning_rate
-        for part in ("train", "meta", "method"):
-            for name, values in getattr(self, part).items():
-                yield f"{part}.{name}", values
-
-
-class ChoiceTable:
-    """Choices as rows of bytes on the device, and a counter there: a step reads its row at once."""
-
-    def __init__(self, choices: Choices, device: torch.device) -> None:
-        self.layout = layout(choices)
-        self._columns: dict[str, tuple[slice, torch.dtype, torch.Size]] = {}
-        start = 0
-        for name, values in _widest_first(choices):
-            stop = start + values[0].numel() * values.itemsize
-            self._columns[name] = slice(start, stop), values.dtype, values.shape[1:]
-            start = stop
-        self._width = -(-start // 8) * 8  # so that rows begin where a number of eight bytes may
-        self._rows = torch.zeros(choices.steps, self._width, dtype=torch.uint8, device=device)
-        self._next = torch.zeros(1, dtype=torch.int64, device=device)
-        self._images: dict[str, Tensor] = {}
-
-    def holds(self, choices: Choices) -> bool:
-        return len(self._rows) >= choices.steps and self.layout == layout(choices)
-
-    def receive(self, images: dict[str, Tensor]) -> None:
-        """The next step's images, if streamed: {"train": uint8 [B, C, H, W], "meta": ...}."""
-        for part, found in images.items():
-            if part not in self._images:
-                self._images[part] = torch.empty_like(found, device=self._rows.device)
-            self._images[part].copy_(found, non_blocking=True)
-
-    def fill(self, choices: Choices) -> None:
-        """One copy to the device; the first row is next."""
-        on_gpu = self._rows.is_cuda
-        rows = torch.zeros(choices.steps, self._width, dtype=torch.uint8, pin_memory=on_gpu)
-        for name, values in _widest_first(choices):
-            part = self._columns[name][0]
-            rows[:, part] = values.contiguous().view(choices.steps, -1).view(torch.uint8)
-        self._rows[: choices.steps].copy_(rows, non_blocking=True)
-        self._next.zero_()
-
-    def next(self) -> Choices:
-        """The choices of the next step."""
-        row = self._rows.index_select(0, self._next)[0]
-        self._next += 1
-        alone: dict[str, Tensor] = {}
-        parts: dict[str, dict[str, Tensor]] = {"train": {}, "meta": {}, "method": {}}
-        for name, (part, dtype, shape) in self._columns.items():
-            group, _, key = name.rpartition(".")
-            place = parts[group] if group else alone
-            place[key] = row[part].view(dtype).view(shape)
-        for group, images in self._images.items():
-            parts[group]["images"] = images
-        return Choices(alone["progress"], alone["learning_rate"], **parts)
-
-
-class HostTable(ChoiceTable):
-    """Choices as they are, for a CPU, where Python takes every step."""
-
-    def __init__(self) -> None:
-        self._images = {}
-
-    def holds(self, choices: Choices) -> bool:
-        return True
-
-    def fill(self, choices: Choices) -> None:
-        self._choices = choices
-        self._step = -1
-
-    def next(self) -> Choices:
-        self._step += 1
-        return self._choices.at(self._step)
-
-
-def layout(choices: Choices) -> tuple[Any, ...]:
-    return tuple((name, values.dtype, values.shape[1:]) for name, values in choices.values())
-
-
-def _widest_first(choices: Choices) -> list[tuple[str, Tensor]]:
-    return sorted(choices.values(), key=lambda item: -item[1].itemsize)
 
 
 # A training step: its loss and the method's new state.
@@ -257,7 +153,11 @@ class Program:
     def _take(self, batches: Batches, advance: Callable[[], None]) -> None:
         is_warm = batches.eager_steps >= WARM_UP
         if batches.replay is None and self.eager_because is None and is_warm:
-            batches.replay = self._captured(advance)
+            replay = self._captured(advance)
+            if replay is not None and self._compared(batches.table, replay, advance):
+                batches.replay = replay
+            if replay is not None:
+                return
         if batches.replay is not None:
             batches.replay()
             return
@@ -287,9 +187,54 @@ class Program:
             self.network.train()  # it may have ended in a part of the step that evaluates
             return None
 
+    def _compared(
+        self, table: ChoiceTable, replay: Callable[[], None], advance: Callable[[], None]
+    ) -> bool:
+        """Take a step eagerly, and again as it was captured. Whether they agree; if not, the eager
+        one counts, and from now on steps are eager."""
+        written = [*self._written, *table.written]
+        before = [each.clone() for each in written]
+        drawn = _random_state(self.device)
+        advance()
+        eager = [each.clone() for each in written]
+        weights = self.weights.vector.clone()
+        _fill(written, before)
+        _set_random_state(self.device, drawn)
+        replay()
+        difference = float((self.weights.vector - weights).norm() / weights.norm())
+        if difference <= TOLERANCE:
+            return True
+        _fill(written, eager)
+        self.eager_because = f"a captured step differed from an eager one by {difference:.2g}"
+        return False
+
+    @property
+    def _written(self) -> list[Tensor]:
+        """What a step changes."""
+        state = [each for each in tree_flatten(self.state)[0] if isinstance(each, Tensor)]
+        optimizer = [*self.weights.moments, self.weights.count]
+        return [self.weights.vector, *optimizer, *self.network.buffers(), *state, self.loss]
+
     @property
     def is_captured(self) -> bool:
         return any(batches.replay for batches in self._batches)
+
+
+def _fill(tensors: Iterable[Tensor], values: Iterable[Tensor]) -> None:
+    for tensor, value in zip(tensors, values, strict=True):
+        tensor.copy_(value)
+
+
+def _random_state(device: torch.device) -> Tensor:
+    """Of the generator from which modules draw, such as dropout."""
+    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
+
+
+def _set_random_state(device: torch.device, state: Tensor) -> None:
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(state, device)
+    else:
+        torch.set_rng_state(state)
 
 
 def captures(device: torch.device) -> bool:
