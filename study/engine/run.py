@@ -4,6 +4,7 @@ missing."""
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from study.engine.probe import probe_on_cluster
 from study.machines.admission import check_nodes, fit_again, needed_of, usable_gpus_here
 from study.machines.fit_nodes import FitNodes
 from study.machines.guarded import Unfit, guarded
-from study.machines.nodes import send_as_source
+from study.machines.nodes import PROBE, send_as_source
 from study.machines.ray_session import check_address, control_store, joined, set_environment
 from study.machines.stopping import Stopping, temporary_folder
 from study.machines.watching import watched
@@ -163,7 +164,10 @@ def _open_ledger(study: Study, lock: DatabaseLock | None, display: Display) -> L
 
 
 def _remove_leftovers(study: Study, records: Trials) -> None:
-    """Remove checkpoints left by a kill between a trial's result and the clean-up."""
+    """Remove what a kill left: checkpoints, between a trial's result and the clean-up, and folders
+    by which nodes were asked again."""
+    for folder in study.directory.glob(f"{PROBE}*"):
+        shutil.rmtree(folder, ignore_errors=True)
     for record in records.finished:
         clear_checkpoints(record.directory(study.directory))
 

@@ -77,7 +77,7 @@ class Needed:
     """What is asked of a node that was passed over. question: `node_facts.unfit`, as its processes
     ask it. extension_files: sha256 by name, of the trial's extensions."""
 
-    root: Path
+    directory: Path  # the study's
     question: Question
     trial: Trial
     data_digest: str
@@ -94,7 +94,7 @@ def needed_of(study: Study) -> Needed:
     trains = node_facts.code(packages=node_facts.TRAINS)["code"]
     folder = spec.extensions
     return Needed(
-        root=study.directory.parent,
+        directory=study.directory,
         question=(
             node_facts.unfit,
             ((str(file), token), trains, versions(TRAINING_LIBRARIES)),
@@ -109,9 +109,10 @@ def needed_of(study: Study) -> Needed:
 def fit_again(needed: Needed, nodes: Sequence[Node]) -> Answers:
     """By the id of each of these nodes that is still there: why it is not fit, None if it is."""
     found = _judged(
-        seen(needed.root, nodes, [needed.question]),
+        seen(needed.directory, nodes, [needed.question]),
         lambda node: (
-            (UserError(*node.unfit) if node.unfit else None) or storage_problem(node, needed.root)
+            (UserError(*node.unfit) if node.unfit else None)
+            or storage_problem(node, needed.directory)
         ),
     )
     asked: list[Question] = [(node_facts.prepared, (needed.trial, needed.data_digest, False))]

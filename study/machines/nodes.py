@@ -204,13 +204,16 @@ def _last_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[-1][:300]
 
 
+PROBE = ".calstudy-doctor-"  # the beginning of its folder's name
+
+
 class StorageProbe:
     """A temporary folder in the storage with a token that nodes must read and a lock they must not
     get."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._folder = root / f".calstudy-doctor-{secrets.token_hex(6)}"
+        self._folder = root / f"{PROBE}{secrets.token_hex(6)}"
         self._token = secrets.token_hex(16)
 
     def __enter__(self) -> StorageProbe:
