@@ -66,9 +66,10 @@ def check_nodes(
     unfit = [Unfit(node["NodeID"], str(found[node["NodeID"]])) for node in bad]
     if unfit and len(unfit) == len(found):
         address = bad[0]["NodeManagerAddress"]
-        more = f" {len(unfit) - 1} more nodes fail; `calstudy doctor` lists all."
-        because = unfit[0].because + more * (len(unfit) > 1)
-        raise ClusterUnready(f"node {address}: {because}")
+        problem = f"node {address}: {unfit[0].because}"
+        if len(unfit) > 1:
+            problem += f" {len(unfit) - 1} more nodes fail; `calstudy doctor` lists all."
+        raise ClusterUnready(problem)
     return unfit
 
 

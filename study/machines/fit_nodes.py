@@ -103,7 +103,8 @@ class FitNodes:
             if node["NodeID"] not in there:
                 self._unfit.pop(node["NodeID"], None)
                 self._unproven.discard(node["NodeID"])
-                self._say(f"{self._name(node['NodeID'])} is gone; its trials go on {where}.")
+                if not self._is_here:  # else Ray itself is lost, which `watching` tells
+                    self._say(f"{self._name(node['NodeID'])} is gone; its trials go on {where}.")
         self._nodes = large
         self._looked = time.monotonic()
 

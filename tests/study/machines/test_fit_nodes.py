@@ -171,3 +171,6 @@ def test_a_ray_of_this_machine_has_no_nodes(monkeypatch: pytest.MonkeyPatch) -> 
     cluster = Cluster(monkeypatch, "1", is_here=True)
     cluster.nodes.pass_over(Unfit("1", OLD))
     assert cluster.lines[0].startswith("this machine is passed over: it has numpy")
+    cluster.names = []  # its Ray is lost: that is said elsewhere
+    cluster.wait(2 * LOOK_SECONDS)
+    assert len(cluster.lines) == 1
