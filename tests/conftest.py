@@ -1,10 +1,12 @@
 """Real hosts for the tests that need them, and one visible line where there can be none."""
 
+import contextlib
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -68,6 +70,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def shared_by_all(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Where tests/shared.py keeps what is made once."""
     shared.FOLDER[:] = [shared.folder_of(tmp_path_factory.getbasetemp())]
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """How long a user would have waited for a line."""
+    with contextlib.suppress(AttributeError):  # nothing asked for a temporary folder
+        base = config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
+        if line := shared.longest_silence(shared.folder_of(base)):
+            terminalreporter.write_line(line)
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
 """What takes long to make is made once: by the first test that asks for it, for all of
 pytest's processes."""
 
+import json
 import os
 import re
 import shutil
@@ -14,6 +15,7 @@ from study.tracking.client import open_client
 
 # Of this run of pytest; conftest.py sets it.
 FOLDER: list[Path] = []
+SILENCES = "silences"  # a line for each command
 
 
 def made_once(name: str, make: Callable[[Path], None]) -> Path:
@@ -51,6 +53,26 @@ def with_empty_mlflow(words: Sequence[object]) -> None:
     made = made_once("mlflow", _make_mlflow) / "mlflow.db"
     storage.mkdir(parents=True, exist_ok=True)
     shutil.copy(made, database)
+
+
+def note_silence(seconds: float, after: str) -> None:
+    """The longest silence of a command on a pipe, and the line it came after."""
+    if FOLDER:
+        with (FOLDER[0] / SILENCES).open("a") as file:
+            file.write(json.dumps([seconds, after]) + "\n")
+
+
+def longest_silence(folder: Path) -> str | None:
+    """The line on the silences that were noted; None without any."""
+    file = folder / SILENCES
+    if not file.exists():
+        return None
+    found = [json.loads(line) for line in file.read_text().splitlines()]
+    seconds, after = max(found)
+    return (
+        f"the longest silence of {len(found)} runs and confirmations on a pipe: {seconds:.1f} s,"
+        f" after: {after}"
+    )
 
 
 def folder_of(base: Path) -> Path:

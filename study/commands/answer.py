@@ -14,6 +14,7 @@ from study.terminal.console import (
     print_json,
     storage_option,
 )
+from study.terminal.steps import Steps
 
 if TYPE_CHECKING:
     from study.answer.answer import Answer
@@ -68,13 +69,17 @@ def conclude(results: Results, tracking: str | None, storage: str | None) -> boo
 
     study = results.study
     try:
-        found = answer_of(results)
+        with Steps(console) as steps:
+            steps("computing the answer")
+            found = answer_of(results)
     except FieldError as error:  # a missing or altered file
         console.say(f"which model to take is not known: {error}")
         return True
     _print(found, study, storage)
     try:
-        describe(study, study.tracking(tracking), found.sentences, found.next)
+        with Steps(console) as steps:
+            steps("writing the answer to MLflow")
+            describe(study, study.tracking(tracking), found.sentences, found.next)
     except TrackingError as error:
         fix = f"write it with `calstudy sync {study.name}`."
         console.say(f"the answer is not in MLflow's description ({error.found}); {fix}")

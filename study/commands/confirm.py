@@ -35,6 +35,7 @@ from study.terminal.console import (
     tracking_option,
 )
 from study.terminal.layout import Table
+from study.terminal.steps import Steps
 
 if TYPE_CHECKING:
     from study.answer.confirmation import Confirmation, Confirmed, Moments
@@ -108,12 +109,14 @@ def confirm(
     refuse_cpus(cpus, address)
     output = errors if as_json else console
     with Ending(output, errors) as stopping:
-        from study.answer.confirmation import results_of
-        from study.commands.answer import conclude
-        from study.engine.candidates import Asked
-        from study.engine.confirm import confirm as confirm_study
-        from study.store.study import open_study
-        from study.terminal.display import ConsoleDisplay
+        with Steps(output) as steps:
+            steps("importing torch")
+            from study.answer.confirmation import results_of
+            from study.commands.answer import conclude
+            from study.engine.candidates import Asked
+            from study.engine.confirm import confirm as confirm_study
+            from study.store.study import open_study
+            from study.terminal.display import ConsoleDisplay
 
         opened = open_study(study, storage)
         asked = Asked(top, pareto, trials, seeds)
@@ -125,7 +128,9 @@ def confirm(
         results = results_of(opened)
         found = results.confirmation
         assert found is not None
-        sizes = _sizes(found)
+        with Steps(output) as steps:
+            steps("computing the uncertainty")
+            sizes = _sizes(found)
         described = True
         if as_json:
             print_json(_json(found, sizes))

@@ -18,6 +18,7 @@ from study.terminal.console import (
     storage_option,
     tracking_option,
 )
+from study.terminal.steps import Steps
 
 
 @click.command()
@@ -49,7 +50,8 @@ def run(
     """
     refuse_cpus(cpus, address)
     with Ending(console, errors) as stopping:
-        with console.status("importing torch"):  # shows nothing on a pipe
+        with Steps(console) as steps:
+            steps("importing torch")
             from study.answer.confirmation import results_of
             from study.commands.answer import conclude
             from study.engine.run import run_study

@@ -81,7 +81,9 @@ def confirm(
     if found.lacking:
         left = f"{found.lacking:,} trials not done yet"
         display.say(f"{search.name} is not finished, {left}: its front may still change.")
-    spec = confirming_spec(found, asked)
+    with display.steps() as step:
+        step("choosing the candidates")
+        spec = confirming_spec(found, asked)
     refuse_changed_code(spec.extensions, found.records, search.name)
     prepared = prepare_data(spec, spec.name, display.steps())
     if prepared.digest != search.recorded.data_digest:
@@ -98,7 +100,8 @@ def confirm(
     outcome = run_study(spec, spec.name, root, uri, address, display, stopping, cpus, before)
     if stopping.requested():
         return outcome, None
-    with stopping.deferred():
+    with stopping.deferred(), display.steps() as step:
+        step("measuring on the test split")
         opened = measure(outcome.study, stopping)
     if opened:
         how = ", once each"
@@ -108,7 +111,9 @@ def confirm(
     if stopping.requested():
         return outcome, None
     try:
-        sync(outcome.study, outcome.study.tracking(None))
+        with display.steps() as step:
+            step("writing the test results to MLflow")
+            sync(outcome.study, outcome.study.tracking(None))
     except TrackingError as error:
         return outcome, error.found
     return outcome, None

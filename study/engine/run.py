@@ -110,6 +110,7 @@ def run_study(
         if address is not None:
             probe = partial(probe_on_cluster, off=[unfit.node for unfit in cluster.unfit])
             expected = expected_costs(spec, file_name, stored, prepared.digest, steps, probe)
+        steps("opening the ledger")
         study = record_spec(spec, file_name, directory, prepared, tracking, stored)
         ledger = _open_ledger(study, database, display)
         _remove_leftovers(study, ledger.trials())
@@ -207,7 +208,9 @@ def _train(
                 )
         records = ledger.trials()
         complete = not study.lacking(records)
-        untracked = projection.close(complete, TRACKING_PATIENCE)
+        with display.steps() as last:
+            last("writing to MLflow")
+            untracked = projection.close(complete, TRACKING_PATIENCE)
     return RunResult(
         study, records, stopping.caught, untracked, projection.whole, projection.trouble
     )

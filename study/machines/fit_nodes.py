@@ -44,6 +44,7 @@ class FitNodes:
         self._answers: SimpleQueue[Answers] = SimpleQueue()
         self._next_question = -math.inf  # infinite while one is asked
         self._last_fit = time.monotonic()
+        self._told_none = False  # that there is no fit node
 
     @property
     def passed_over(self) -> frozenset[str]:
@@ -81,7 +82,16 @@ class FitNodes:
             self._ask_again()
         if self._slots_without(self._unfit.keys() | self._unproven):
             self._last_fit = now
-        elif not self.slots() and now - self._last_fit > PATIENCE:
+            self._told_none = False
+        elif not self.slots():
+            self._wait(now)
+
+    def _wait(self, now: float) -> None:
+        """For a node to train on, but not for ever."""
+        if not (self._told_none or self._is_here):
+            self._told_none = True
+            self._say(f"nothing is fit to train on; waiting up to {PATIENCE / 60:g} minutes.")
+        if now - self._last_fit > PATIENCE:
             raise ClusterUnready(*self._why_none())
 
     def _slots_without(self, others: Container[str]) -> int:

@@ -24,6 +24,8 @@ from study.machines.heeding import INTERRUPTED, code_is_decided, last_word
 from study.machines.leaving import MARK, SIGNALS, leave_in_place_of_this, leave_nothing
 
 CLOSED = "a closed output"
+ANSWER = "stopping; once more ends it now."
+ANSWER_SECONDS = 0.2  # a stop that takes less says its last word alone
 SAME_SECONDS = 0.5  # `timeout` sends its signal twice: to the process, then to its group
 GRACE = 10.0  # seconds from the request until the orderly way is over
 LAST_SECONDS = 5.0  # after that, for the last acts
@@ -137,6 +139,7 @@ class Ending(Stopping):
         self._errors = errors
         self._lock = threading.Lock()
         self._said = False
+        self._is_answered = False
         self._over = False
         self._speaking = threading.Lock()
         self._heard: float | None = None  # when the first signal was
@@ -185,7 +188,18 @@ class Ending(Stopping):
         """The last word, once."""
         with self._speaking:
             if self._may_speak():
-                (self._errors if self._console.quiet else self._console).say(self._word())
+                self._speaker().say(self._word())
+
+    def _answer(self) -> None:
+        """Say that a signal was heard, unless the last word was said."""
+        time.sleep(ANSWER_SECONDS)
+        with self._speaking:
+            if not (self._said or self._is_answered):
+                self._is_answered = True
+                self._speaker().say(ANSWER)
+
+    def _speaker(self) -> Voice:
+        return self._errors if self._console.quiet else self._console
 
     def _word(self) -> str:
         return last_word(str(self.caught))
@@ -223,7 +237,10 @@ class Ending(Stopping):
             return False
         now = time.monotonic()
         self._heard = self._heard or now
-        self.request(signal.Signals(number).name)
+        name = signal.Signals(number).name
+        self.request(name)
+        if self.caught == name:
+            threading.Thread(target=self._answer, name="answering", daemon=True).start()
         return now - self._heard > SAME_SECONDS
 
     def _wait_for_the_orderly_way(self) -> None:

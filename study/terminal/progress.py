@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group, RenderableType
@@ -15,14 +18,44 @@ from study.analysis.pareto import front
 from study.analysis.ranking import Rules
 from study.analysis.states import Counts, count_states, done, in_words, summed
 from study.store.trials import Listener, TrialRecord, Trials
-from study.terminal.steps import LINE_SECONDS, Steps
+from study.terminal.heartbeat import Heartbeat
+from study.terminal.steps import AGAIN_SECONDS, Steps
 from study.terminal.tables import front_table, states_table
 
 if TYPE_CHECKING:
     from study.schema.spec import StudySpec
 
 FRONT_ROWS = 6
-ENOUGH = 2  # ended trials of each method, before an estimate is made from them
+RUNNING_SHOWN = 4
+ENOUGH = 2  # ended trials of a method, before an estimate is made from them alone
+LINE_SECONDS = 10.0  # on a pipe, from the line of a trial that ended to the next one, at least
+SILENT_SECONDS = 300.0  # on a pipe, without a line, once a trial has ended; AGAIN_SECONDS before
+
+
+@dataclass
+class Pace:
+    """How fast trials train."""
+
+    seconds: float = 0.0
+    epochs: int = 0
+
+    @classmethod
+    def of_all(cls, paces: Iterable[Pace]) -> Pace:
+        total = cls()
+        for each in paces:
+            total.seconds += each.seconds
+            total.epochs += each.epochs
+        return total
+
+    @property
+    def seconds_an_epoch(self) -> float:
+        """NaN before the first epoch."""
+        return self.seconds / self.epochs if self.epochs else math.nan
+
+    def add(self, rows: Sequence[Mapping[str, float]]) -> None:
+        """Epochs that a trial reports."""
+        self.seconds += sum(row["seconds"] for row in rows)
+        self.epochs += len(rows)
 
 
 class Progress(Listener):
@@ -49,7 +82,10 @@ class Progress(Listener):
         }
         self._running: dict[str, tuple[TrialRecord, int]] = {}
         self._slots = 0  # trials that trained at once when the last one started
-        self._last_line = -LINE_SECONDS
+        self._paces = {label: Pace() for label in records.by_label}
+        self._heartbeat: Heartbeat | None = None  # on a pipe, from the last step on
+        self._last_line = -math.inf
+        self._has_ended = False  # whether a trial has, in this run
         self._over = False
         self._waits: str | None = None
         self._rules = rules or Rules(spec.objectives)
@@ -71,6 +107,8 @@ class Progress(Listener):
 
     def __exit__(self, *failure: Any) -> None:
         self._steps.end()
+        if self._heartbeat is not None:
+            self._heartbeat.end()
         if self._live.is_started:
             self._over = True
             self._live.stop()
@@ -78,7 +116,7 @@ class Progress(Listener):
     # ---- events ----------------------------------------------------------------------------------
 
     def started(self, record: TrialRecord) -> None:
-        self._steps.end()
+        self._take_over()
         self._running[record.name] = (record, 0)
         self._slots = len(self._running)
         if self._console.is_terminal and not self._live.is_started:
@@ -87,7 +125,7 @@ class Progress(Listener):
     def trained(self, record: TrialRecord, rows: list[dict[str, float]]) -> None:
         if rows:
             self._running[record.name] = (record, int(rows[-1]["epoch"]))
-        self._line()
+            self._paces[record.label].add(rows)
 
     def stopped(self, record: TrialRecord) -> None:
         self._running.pop(record.name, None)
@@ -101,7 +139,8 @@ class Progress(Listener):
                 f"trial {record.name}: {(record.reason or '').rstrip('.')}. Recorded as failed; the"
                 " study continues."
             )
-        self._line()
+        self._has_ended = True
+        self._line_soon()
 
     def said(self, line: str) -> None:
         self._console.print(line, highlight=False, soft_wrap=True)
@@ -112,12 +151,19 @@ class Progress(Listener):
             self._waits = line
             return
         if line is not None and self._waits is None:
-            self._steps.end()
+            self._take_over()
             self.said(line)
         elif line is None and self._waits is not None:
             whose = "Ray" if self._waits.startswith("Ray:") else "the ledger"
             self._console.print(f"{whose} answers again.", highlight=False)
         self._waits = line
+
+    def _take_over(self) -> None:
+        """From here on this display shows what is done."""
+        self._steps.end()
+        if self._heartbeat is None and not self._console.is_terminal:
+            self._heartbeat = Heartbeat(self._line)
+            self._heartbeat.within(AGAIN_SECONDS)
 
     # ---- display ---------------------------------------------------------------------------------
 
@@ -139,45 +185,82 @@ class Progress(Listener):
         return {label: count_states(self._planned[label], found) for label, found in states.items()}
 
     def time_left(self) -> str:
-        """The sentence on the time left; "" until two trials of each method have ended.
+        """The sentence on the time left; "" until the first epochs.
 
-        Each method's trials take as long as its ended ones did on average. Running trials count by
-        their epochs. As many trials train at once as when the last one started.
+        A method's trials take as long as its ended ones did on average. Before ENOUGH have ended, a
+        rough time is told from the seconds of its epochs so far, or of all methods' before it has
+        any. Running trials count by their epochs. As many trials train at once as when the last
+        one started.
         """
         work = 0.0
         trials = 0
+        is_rough = False
         for label, planned in self._planned.items():
             ended = [record.seconds for record in self._finished if record.label == label]
             seconds = [each for each in ended if each is not None]
             if left := planned - len(ended):
-                if len(seconds) < ENOUGH:
-                    return ""
+                if len(seconds) >= ENOUGH:
+                    trial = statistics.fmean(seconds)
+                else:
+                    trial = self._spec.epochs * self._pace(label)
+                    is_rough = True
                 running = list(self._running.values())
                 epochs = sum(epoch for record, epoch in running if record.label == label)
-                work += statistics.fmean(seconds) * (left - epochs / self._spec.epochs)
+                work += trial * (left - epochs / self._spec.epochs)
                 trials += left
         slots = min(self._slots, trials)
-        return f"about {human_seconds(work / slots)} left" if slots else ""
+        if not slots or math.isnan(work):
+            return ""
+        return f"{'roughly' if is_rough else 'about'} {human_seconds(work / slots)} left"
 
-    def _line(self) -> None:
-        """Print a progress line if on a pipe and one is due."""
+    def _pace(self, label: str) -> float:
+        """Seconds of a method's epoch; NaN before any."""
+        own = self._paces[label]
+        return (own if own.epochs else Pace.of_all(self._paces.values())).seconds_an_epoch
+
+    def _line_soon(self) -> None:
+        """Print the line of a trial that ended: LINE_SECONDS after the last one, or the last of
+        all."""
         if self._console.is_terminal:
             return
-        over = len(self._finished) >= sum(self._planned.values())
-        if not (over or time.monotonic() - self._last_line >= LINE_SECONDS):
-            return
-        counts = summed(self._counts().values())
+        is_last = len(self._finished) >= sum(self._planned.values())
+        wait = 0.0 if is_last else self._last_line + LINE_SECONDS - time.monotonic()
+        if wait <= 0:
+            self._line()
+        elif self._heartbeat is not None:
+            self._heartbeat.within(wait)
+
+    def _line(self) -> None:
+        """Print how far the study is, or what it waits for."""
         self._last_line = time.monotonic()
+        if self._heartbeat is not None:
+            self._heartbeat.within(SILENT_SECONDS if self._has_ended else AGAIN_SECONDS)
+        self.said(self._waits or self._so_far())
+
+    def _so_far(self) -> str:
+        counts = summed(self._counts().values())
+        parts = [f"{done(counts)}/{counts['planned']} trials", in_words(counts)]
+        if running := self._epochs():
+            parts.append(f"epochs: {running}")
         best = [
             f"{name} {record.metrics[name]:.4f} ({record.name})"
             for name, record in self._best().items()
         ]
-        parts = [f"{done(counts)}/{counts['planned']} trials", in_words(counts)]
         if best:
             parts.append(f"best {', '.join(best)}")
         if left := self.time_left():
             parts.append(left)
-        self.said("; ".join(parts))
+        return "; ".join(parts)
+
+    def _epochs(self) -> str:
+        """The epochs of the running trials, of the first few by name."""
+        running = list(self._running.items())
+        shown = [
+            f"{name} {epoch}/{self._spec.epochs}" for name, (_, epoch) in running[:RUNNING_SHOWN]
+        ]
+        if len(running) > RUNNING_SHOWN:
+            shown.append(f"and {len(running) - RUNNING_SHOWN} more")
+        return ", ".join(shown)
 
     def _best(self) -> dict[str, TrialRecord]:
         """The best trial by each objective: each of another, perhaps."""
@@ -198,11 +281,9 @@ class Progress(Listener):
         counts = self._counts()
         methods = states_table(counts, bar=24 if self._console.width >= 80 else 8)
         total = summed(counts.values())
-        running = list(self._running.items())[:4]
-        epochs = ", ".join(f"{name} {epoch}/{self._spec.epochs}" for name, (_, epoch) in running)
         if self._waits is None:
             trials = f"{done(total)}/{total['planned']} trials"
-            now = Text(f"{trials}  {self.time_left()}  {epochs}", style="dim")
+            now = Text(f"{trials}  {self.time_left()}  {self._epochs()}", style="dim")
         else:
             now = Text(self._waits, style="bold")
         shown: list[RenderableType] = [methods, now]

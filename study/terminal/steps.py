@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import Any
 
@@ -10,8 +9,11 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from study.terminal.heartbeat import Heartbeat
+
 SAID_AFTER = 1.0  # seconds: on a pipe, a step that takes less is not said
-LINE_SECONDS = 10.0  # from one line of progress to the next, at least
+AGAIN_SECONDS = 30.0  # on a pipe, a step that takes longer is said again
+SHOWN_SECONDS = 5.0  # a step that takes longer is shown with its seconds
 
 
 class Steps:
@@ -20,8 +22,8 @@ class Steps:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._step = self._text = ""
-        self._timer: threading.Timer | None = None
-        self._printed = 0.0  # when the last line was, by the monotonic clock
+        self._began = 0.0  # the step, by the monotonic clock
+        self._heartbeat: Heartbeat | None = None
         self._live: Live | None = None
 
     def __enter__(self) -> Steps:
@@ -34,6 +36,7 @@ class Steps:
         """A step begins; the one before is over."""
         self.end()
         self._step = self._text = step
+        self._began = time.monotonic()
         if self._console.is_terminal:
             self._live = Live(
                 console=self._console,
@@ -43,30 +46,31 @@ class Steps:
             )
             self._live.start(refresh=True)
         else:
-            self._timer = threading.Timer(SAID_AFTER, self._print)
-            self._timer.daemon = True
-            self._timer.start()
+            self._heartbeat = Heartbeat(self._say)
+            self._heartbeat.within(SAID_AFTER)
 
     def progress(self, done: int, total: int) -> None:
         """How many images of the step are done. May be called often, and by any thread."""
         self._text = f"{self._step}: {total:,} images, {100 * done // max(1, total)}%"
-        due = self._printed and time.monotonic() - self._printed >= LINE_SECONDS
-        if due and self._live is None:
-            self._print()
 
     def end(self) -> None:
         """The last step is over."""
-        if self._timer is not None:
-            self._timer.cancel()
+        if self._heartbeat is not None:
+            self._heartbeat.end()
         if self._live is not None:
             self._live.stop()
-        self._timer = self._live = None
-        self._printed = 0.0
+        self._heartbeat = self._live = None
 
-    def _print(self) -> None:
-        self._printed = time.monotonic()
-        self._console.print(self._text, highlight=False, soft_wrap=True)
+    def _say(self) -> None:
+        if self._heartbeat is not None:
+            self._heartbeat.within(AGAIN_SECONDS)
+        self._console.print(self._line(), highlight=False, soft_wrap=True)
+
+    def _line(self) -> str:
+        """What is done, and for how long if that is long."""
+        seconds = time.monotonic() - self._began
+        return self._text if seconds < SHOWN_SECONDS else f"{self._text} ({seconds:.0f} s)"
 
     def _view(self) -> Group:
         # The cursor rests on an empty line: the terminal's ^C goes there, and goes away with it.
-        return Group(Text(f"{self._text} ...", "dim"), Text())
+        return Group(Text(f"{self._line()} ...", "dim"), Text())

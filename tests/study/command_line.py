@@ -10,9 +10,10 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import IO, Any
 from unittest import mock
 
 import pytest
@@ -23,7 +24,7 @@ from study.cli import main
 from study.engine import run
 from study.engine.search import LedgerSearch
 from study.registry import verify
-from tests.shared import with_empty_mlflow
+from tests.shared import note_silence, with_empty_mlflow
 from tests.study.made import Places
 from trainables.training.trainable import CalibrationTrainable
 
@@ -36,11 +37,48 @@ def calstudy(*words: object, check: int | None = 0) -> subprocess.CompletedProce
         with_empty_mlflow(words)
     command = [sys.executable, "-m", "study.cli", *map(str, words)]
     environment = {**os.environ, **ENVIRONMENT}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=280)
+    if words[0] in ("run", "confirm"):
+        done = heard(command, environment)
+    else:
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=280)
     assert check is None or done.returncode == check, (
         f"{done.returncode}\n{done.stdout}\n{done.stderr}"
     )
     return done
+
+
+def heard(command: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end, on a pipe, and note its longest silence."""
+    shown: dict[int, list[str]] = {1: [], 2: []}
+    times = [(time.monotonic(), "the start")]
+
+    def read(number: int, pipe: IO[str]) -> None:
+        for line in pipe:
+            shown[number].append(line)
+            times.append((time.monotonic(), line.strip()))
+
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
+    assert process.stdout is not None and process.stderr is not None
+    readers = [
+        threading.Thread(target=read, args=pair)
+        for pair in ((1, process.stdout), (2, process.stderr))
+    ]
+    for reader in readers:
+        reader.start()
+    try:
+        process.wait(280)
+    finally:
+        process.kill()
+        for reader in readers:
+            reader.join()
+    times.append((time.monotonic(), "the end"))
+    silences = [(after - before, line) for (before, line), (after, _) in pairwise(times)]
+    note_silence(*max(silences))
+    return subprocess.CompletedProcess(
+        command, process.returncode, "".join(shown[1]), "".join(shown[2])
+    )
 
 
 def calstudy_json(*words: object) -> Any:

@@ -1,6 +1,7 @@
 """The live view: counts, time left, and text that may hold anything."""
 
 import io
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -8,6 +9,7 @@ from rich.console import Console
 
 from study.schema.reading import spec_from_mapping
 from study.store.trials import TrialRecord, Trials
+from study.terminal import progress as module
 from study.terminal.progress import Progress, human_seconds
 from study.terminal.tables import short_params
 from tests.study.terminal.screen import Terminal
@@ -32,8 +34,8 @@ def record(
     return TrialRecord(label, number, state, {"method.gamma": 1.0}, metrics=metrics, reason=reason)
 
 
-def rows(count: int) -> list[dict[str, float]]:
-    return [{"epoch": epoch} for epoch in range(1, count + 1)]
+def rows(count: int, seconds: float = 1.0) -> list[dict[str, float]]:
+    return [{"epoch": epoch, "seconds": seconds} for epoch in range(1, count + 1)]
 
 
 def view(records: dict[str, list[TrialRecord]]) -> tuple[Progress, io.StringIO]:
@@ -60,7 +62,7 @@ def test_a_line_says_whose_each_best_value_is() -> None:
     """The more accurate trial is the worse calibrated one: no trial has both values."""
     accurate = replace(record("focal", 3), metrics={"accuracy": 0.99, "ece": 0.2})
     progress, out = view({"focal": [accurate], "mbls": [record("mbls", 1)]})
-    progress.trained(record("focal", 2, "running"), rows(1))
+    progress.finished(record("focal", 2, "failed", "it died"))
     assert "; best accuracy 0.9900 (focal/0003), ece 0.1000 (mbls/0001)" in out.getvalue()
 
 
@@ -102,20 +104,114 @@ def test_time_left_is_the_work_of_each_method_over_the_slots_in_use() -> None:
     assert progress.time_left() == f"about {human_seconds(100)} left"  # the last trial trains alone
 
 
-def test_no_time_is_estimated_before_two_trials_of_each_method_have_ended() -> None:
+def test_a_rough_time_is_told_from_the_first_epochs_on() -> None:
+    """focal takes 80 s a trial; of mbls nobody knows more than its epochs, of 4 s each.
+
+    Left: 2 x 80 s, and 4 x 10 epochs of 4 s less 2 x 2: 160 + 144 s for two slots. Before mbls has
+    an epoch, one of it is taken to last as one of focal: 2 x 80 s less 8, and 4 x 10 x 8 s.
+    """
     progress, _ = view(
         {"focal": [replace(record("focal", n), seconds=80.0) for n in range(2)], "mbls": []}
     )
-    for number in range(2):
-        progress.started(record("mbls", number, "running"))
-        progress.trained(record("mbls", number, "running"), rows(9))
+    for label, number in (("mbls", 0), ("mbls", 1)):
+        progress.started(record(label, number, "running"))
     assert progress.time_left() == ""
+    progress.trained(record("focal", 2, "running"), rows(1, 8.0))
+    assert progress.time_left() == f"roughly {human_seconds((160 - 8 + 320) / 2)} left"
+    progress.stopped(record("focal", 2, "running"))
+    for number in range(2):
+        progress.trained(record("mbls", number, "running"), rows(2, 4.0))
+    assert progress.time_left() == f"roughly {human_seconds((160 + 144) / 2)} left"
     progress.finished(replace(record("mbls", 0), seconds=50.0))
     # Its process died: nobody knows how long it trained.
     progress.finished(record("mbls", 1, "failed"))
-    assert progress.time_left() == ""
+    assert progress.time_left().startswith("roughly")
     progress.finished(replace(record("mbls", 2), seconds=50.0))
-    assert progress.time_left() != ""
+    assert progress.time_left().startswith("about")
+
+
+class Clock:
+    """Heartbeats of a pipe, and the time, by hand."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        self.due: float | None = None
+        monkeypatch.setattr(module, "Heartbeat", self.heartbeat)
+        monkeypatch.setattr(module.time, "monotonic", lambda: self.now)
+
+    def heartbeat(self, beat: Callable[[], None]) -> "Clock":
+        self.beat = beat
+        return self
+
+    def within(self, seconds: float) -> None:
+        self.due = self.now + seconds
+
+    def end(self) -> None:
+        self.due = None
+
+    def wait(self, seconds: float) -> None:
+        until = self.now + seconds
+        while self.due is not None and self.due <= until:
+            self.now = self.due
+            self.due = None
+            self.beat()
+        self.now = until
+
+
+def test_a_pipe_hears_every_half_minute_then_every_five_minutes_or_of_what_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock(monkeypatch)
+    progress, out = view({"focal": [], "mbls": []})
+
+    def lines() -> list[str]:
+        found = out.getvalue().splitlines()
+        out.seek(0)
+        out.truncate()
+        return found
+
+    with progress:
+        lines()
+        for label, number in (("focal", 0), ("focal", 1), ("mbls", 0), ("mbls", 1), ("focal", 2)):
+            progress.started(record(label, number, "running"))
+        progress.trained(record("focal", 0, "running"), rows(3, 20.0))
+        clock.wait(95)
+        epochs = "focal/0000 3/10, focal/0001 0/10, mbls/0000 0/10, mbls/0001 0/10, and 1 more"
+        left = f"roughly {human_seconds(20 * 77 / 5)} left"
+        line = f"0/8 trials; 0 complete, 5 running, 3 to do; epochs: {epochs}; {left}"
+        assert lines() == [line] * 3
+        progress.finished(replace(record("focal", 0), seconds=200.0))
+        first = lines()  # it ended 5 s after the last line
+        clock.wait(4)
+        progress.finished(replace(record("focal", 1), seconds=200.0))
+        assert first == lines() == []
+        clock.wait(1)
+        (both,) = lines()
+        assert both.startswith("2/8 trials; 2 complete, 3 running, 3 to do; epochs: mbls/0000 0/10")
+        clock.wait(299)
+        assert lines() == []
+        clock.wait(302)
+        assert len(lines()) == 2
+        progress.finished(replace(record("focal", 2), seconds=200.0))
+        assert len(lines()) == 0
+        clock.wait(9)
+        assert len(lines()) == 1
+    clock.wait(1000)
+    assert lines() == []
+
+
+def test_a_pipe_hears_again_what_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    progress, out = view({"focal": [], "mbls": []})
+    for seconds in range(32):
+        progress.waiting(f"Ray: its head does not answer; waiting ({seconds} s)")
+        clock.wait(1)
+    progress.waiting(None)
+    assert out.getvalue().splitlines() == [
+        "Ray: its head does not answer; waiting (0 s)",
+        "Ray: its head does not answer; waiting (29 s)",
+        "Ray answers again.",
+    ]
 
 
 def test_more_trials_than_asked_for_are_no_negative_count() -> None:

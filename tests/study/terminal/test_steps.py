@@ -15,10 +15,10 @@ from tests.study.terminal.test_progress import SPEC, record
 
 
 def lines_on_a_pipe(
-    monkeypatch: pytest.MonkeyPatch, said_after: float, every: float
+    monkeypatch: pytest.MonkeyPatch, said_after: float, again: float
 ) -> tuple[Steps, io.StringIO]:
     monkeypatch.setattr(module, "SAID_AFTER", said_after)
-    monkeypatch.setattr(module, "LINE_SECONDS", every)
+    monkeypatch.setattr(module, "AGAIN_SECONDS", again)
     out = io.StringIO()
     return Steps(Console(file=out, width=80)), out
 
@@ -31,31 +31,36 @@ def wait_for(out: io.StringIO, text: str) -> None:
 
 
 def test_each_step_is_one_line_on_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
-    steps, out = lines_on_a_pipe(monkeypatch, said_after=0.01, every=3600)
+    steps, out = lines_on_a_pipe(monkeypatch, said_after=0.01, again=3600)
     with steps:
         steps("preparing data many.parquet")
         wait_for(out, "many.parquet\n")
         for done in range(0, 45_001, 100):
-            steps.progress(done, 45_000)  # the first line was printed less than an interval ago
+            steps.progress(done, 45_000)  # the first line was printed just now
         steps("starting Ray")
         wait_for(out, "starting Ray\n")
     assert out.getvalue() == "preparing data many.parquet\nstarting Ray\n"
 
 
-def test_progress_is_in_percent_and_on_a_pipe_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    steps, out = lines_on_a_pipe(monkeypatch, said_after=0.01, every=0.0)
+def test_a_long_step_is_said_again_on_a_pipe_with_how_far_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    steps, out = lines_on_a_pipe(monkeypatch, said_after=0.01, again=0.05)
     with steps:
         steps("preparing data many.parquet")
         wait_for(out, "\n")
         steps.progress(13_999, 45_000)
-    assert out.getvalue().splitlines() == [
-        "preparing data many.parquet",
-        "preparing data many.parquet: 45,000 images, 31%",
-    ]
+        wait_for(out, ": 45,000 images, 31%\n")
+        monkeypatch.setattr(module, "SHOWN_SECONDS", 0.0)
+        wait_for(out, ": 45,000 images, 31% (0 s)\n")
+    lines = out.getvalue().splitlines()
+    assert lines[0] == "preparing data many.parquet"
+    time.sleep(0.2)
+    assert out.getvalue().splitlines() == lines  # it is over
 
 
 def test_a_short_step_is_not_said_on_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
-    steps, out = lines_on_a_pipe(monkeypatch, said_after=0.2, every=0.0)
+    steps, out = lines_on_a_pipe(monkeypatch, said_after=0.2, again=0.0)
     with steps:
         steps("preparing data digits")
         steps.progress(1, 2)
