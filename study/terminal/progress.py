@@ -163,7 +163,8 @@ class Progress(Listener):
         self._steps.end()
         if self._heartbeat is None and not self._console.is_terminal:
             self._heartbeat = Heartbeat(self._line)
-            self._heartbeat.within(AGAIN_SECONDS)
+            silent = time.monotonic() - self._steps.spoke
+            self._heartbeat.within(max(1.0, AGAIN_SECONDS - silent))
 
     # ---- display ---------------------------------------------------------------------------------
 

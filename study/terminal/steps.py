@@ -23,6 +23,7 @@ class Steps:
         self._console = console
         self._step = self._text = ""
         self._began = 0.0  # the step, by the monotonic clock
+        self.spoke = time.monotonic()  # when the last line was printed, or this begun
         self._heartbeat: Heartbeat | None = None
         self._live: Live | None = None
 
@@ -64,6 +65,7 @@ class Steps:
     def _say(self) -> None:
         if self._heartbeat is not None:
             self._heartbeat.within(AGAIN_SECONDS)
+        self.spoke = time.monotonic()
         self._console.print(self._line(), highlight=False, soft_wrap=True)
 
     def _line(self) -> str:
