@@ -130,9 +130,7 @@ def pick(
     finished = complete(records)
     rule = parse_rule(text)
     if not finished:
-        raise FieldError(
-            "pick", "no trial is complete yet", "Run the study with `calstudy run` first."
-        )
+        raise FieldError("pick", "no trial is complete yet", "Run the study until one is.")
     if rule is None:
         chosen = knee(front(finished, served), served)
         assert chosen is not None

@@ -102,7 +102,7 @@ def answer(found: Results, level: float = LEVEL) -> Answer:
 
 
 def _nothing(found: Results) -> Answer:
-    look = (f"calstudy trials {found.study.name}", "lists every trial with its values")
+    look = (found.study.command("trials"), "lists every trial with its values")
     aside = found.ranking.set_aside
     if aside:
         name, reason = next(iter(aside.items()))
@@ -156,7 +156,7 @@ def _unconfirmed(found: Results, level: float) -> Answer:
     does = "retrains the front with fresh seeds and opens the test split"
     if found.confirmation is not None:
         does = "resumes the confirmation, which is not finished"
-    following = [(f"calstudy confirm {study.name}", does)]
+    following = [(study.command("confirm"), does)]
     if found.lacking:
         following.insert(0, _resume(found))
     return Answer(tuple(filter(None, sentences)), tuple(following), choice)
@@ -195,7 +195,7 @@ def _resume(found: Results) -> tuple[str, str]:
     does = "resumes the search"
     if not_begun(found.study, found.records) > 0:
         does += ", once its budget is raised"
-    return "calstudy run SPEC", does
+    return found.study.goes_on, does
 
 
 def _doubt(choice: Choice) -> str:
@@ -225,7 +225,7 @@ def _confirmed(found: Results, confirmation: Confirmation, level: float) -> Answ
     names = {row.label: row.name for row in confirmation.rows}
     if not rows:
         reasons = (f"{names[label]}: {why}." for label, why in aside.items())
-        command = f"calstudy confirm {study.name} --trial METHOD/NUMBER"
+        command = study.command("confirm", "--trial", "METHOD/NUMBER")
         none = "No model can be recommended: no confirmed model counts."
         return Answer((none, *reasons), ((command, "confirms another trial"),))
     from study.answer.networks import networks_on_test
@@ -262,8 +262,8 @@ def _confirmed(found: Results, confirmation: Confirmation, level: float) -> Answ
         *_asides(found),
     ]
     following = (
-        (f"calstudy export {study.name} --name {study.name}", "registers it"),
-        (f"calstudy report {study.name}", "shows all results on one page"),
+        (study.command("export", "--name", study.name), "registers it"),
+        (study.command("report"), "shows all results on one page"),
     )
     return Answer(tuple(filter(None, sentences)), following, choice)
 

@@ -90,7 +90,7 @@ def _unfinished(found: Results) -> FieldError | None:
         return FieldError("pick", found.missing, mend) if found.missing else None
     if confirmation.finished:
         return None
-    mend = f"Resume it with `calstudy confirm {found.study.name}`. {now}"
+    mend = f"Resume it with `{confirmation.study.goes_on}`. {now}"
     return FieldError("pick", f"{confirmation.study.name} is not finished", mend)
 
 
@@ -104,7 +104,9 @@ def _selected(
     """The trial that the rule selects among those that count; for the answer's, its decision."""
     if not records and aside:
         raise FieldError(
-            "pick", "no trial counts", f"{set_aside_line(aside)} `calstudy trials` lists them."
+            "pick",
+            "no trial counts",
+            f"{set_aside_line(aside)} `{study.command('trials')}` lists them.",
         )
     if rule is not None:
         return pick(records, study.served, rule, not_worse), None
@@ -139,8 +141,8 @@ def unfinished_lines(found: Results) -> list[str]:
     if lacking := found.lacking:
         lines.append(not_finished(lacking))
     if found.confirmation is not None and not found.confirmation.finished:
-        name = found.study.name
-        lines.append(f"The confirmation is not finished; `calstudy confirm {name}` resumes it.")
+        goes_on = found.confirmation.study.goes_on
+        lines.append(f"The confirmation is not finished; `{goes_on}` resumes it.")
     return lines
 
 

@@ -73,8 +73,8 @@ def other_way(found: Results) -> str:
     name = theirs.record.name if theirs.row is None else name_of(theirs.row, {}, short=True)
     how = {TEMPERATURE: "with a temperature", RAW: "as trained"}[other]
     return (
-        f"Served {how}, the choice would be {name}, by validation: `calstudy answer {study.name}"
-        f" --{other}`."
+        f"Served {how}, the choice would be {name}, by validation:"
+        f" `{study.command('answer', f'--{other}')}`."
     )
 
 
@@ -98,11 +98,11 @@ def temperature_text(search: Study, study: Study, record: TrialRecord, level: fl
         f"Cross-fitted on validation, a temperature ({effect.temperature:.3g} for this network)"
         f" {listed(shown)}"
     )
-    name = search.name
     way = other_than(search.serves)
+    command = search.command("export", "--name", search.name, f"--{way}")
     does = "applies it" if way == TEMPERATURE else "leaves it out"
     how_sure = f"{percent(level)} intervals of this one network"
-    return f"{text} ({how_sure}); `calstudy export {name} --name {name} --{way}` {does}."
+    return f"{text} ({how_sure}); `{command}` {does}."
 
 
 def _direction(low: float, high: float) -> str:

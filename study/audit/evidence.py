@@ -71,7 +71,7 @@ class Evidence:
     @property
     def goes_on(self) -> str:
         """The command that runs missing trials."""
-        return self.study.goes_on
+        return f"`{self.study.goes_on}`"
 
     @property
     def goes_on_later(self) -> bool:
@@ -81,7 +81,7 @@ class Evidence:
     @property
     def sync(self) -> str:
         """The command that uploads what MLflow lacks."""
-        return f"`calstudy sync {self.study.name}`"
+        return f"`{self.study.command('sync')}`"
 
 
 def gather(study: Study, tracking_uri: str) -> Evidence:

@@ -47,7 +47,7 @@ def check_openings(facts: Evidence) -> Check:
         _compare(label, openings, tested, records, check)
         for number, record in records.items():
             if number not in tested:
-                fix = f"measure it with {facts.study.goes_on}"
+                fix = f"measure it with {facts.goes_on}"
                 check.add_offender(
                     record.name, "is complete, but not measured on test", fix, facts.goes_on_later
                 )

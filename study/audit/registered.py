@@ -39,8 +39,8 @@ def check_registered(facts: Evidence) -> Check:
             )
             continue
         fix = (
-            f"finish it with `calstudy export {facts.study.name} --trial {trial} --name NAME`, or"
-            " delete it in MLflow"
+            f"finish it with `{facts.study.command('export', '--trial', trial, '--name', 'NAME')}`,"
+            " or delete it in MLflow"
         )
         check.add_offender(
             trial, f"an export left the model {model}, which is no version", fix, facts.exporting

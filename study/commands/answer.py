@@ -57,10 +57,10 @@ def answer(
     if as_json:
         print_json(found.to_plain())
     else:
-        _print(found, opened, storage)
+        _print(found, opened)
 
 
-def conclude(results: Results, tracking: str | None, storage: str | None) -> bool:
+def conclude(results: Results, tracking: str | None) -> bool:
     """Print the study's answer and put it first in MLflow's description; False if that fails."""
     from study.answer.answer import answer as answer_of
     from study.schema.uris import TrackingError
@@ -75,30 +75,29 @@ def conclude(results: Results, tracking: str | None, storage: str | None) -> boo
     except FieldError as error:  # a missing or altered file
         console.say(f"which model to take is not known: {error}")
         return True
-    _print(found, study, storage)
+    _print(found, study)
     try:
         with Steps(console) as steps:
             steps("writing the answer to MLflow")
             describe(study, study.tracking(tracking), found.sentences, found.next)
     except TrackingError as error:
-        fix = f"write it with `calstudy sync {study.name}`."
+        fix = f"write it with `{study.command('sync')}`."
         console.say(f"the answer is not in MLflow's description ({error.found}); {fix}")
         return False
     return True
 
 
-def _print(found: Answer, study: Study, storage: str | None) -> None:
+def _print(found: Answer, study: Study) -> None:
     """Print the answer, its first sentence in bold, and commands for what to do next."""
     first, *rest = found.sentences
     console.print(first, style="bold")
     for sentence in rest:
         console.print(sentence)
-    where = "" if storage is None else f" --storage {storage}"
     for command, does in found.next:
         if command.startswith("calstudy report") and (page := _page(study)):
             console.say(f"All results on one page: {page}")
         else:
-            console.say(f"Next: {command}{where}  ({does})")
+            console.say(f"Next: {command}  ({does})")
 
 
 def _page(study: Study) -> Path | None:

@@ -136,9 +136,9 @@ def confirm(
             print_json(_json(found, sizes))
         else:
             _print(found, sizes)
-            described = conclude(results, tracking, storage)
+            described = conclude(results, tracking)
         if untracked is not None:
-            fix = f"upload them with `calstudy sync {found.study.spec.name}`."
+            fix = f"upload them with `{found.study.command('sync')}`."
             output.say(f"the test results are not in MLflow yet ({untracked}); {fix}")
         if not any(row.tests for row in found.rows):
             raise SystemExit(FAILED)

@@ -70,7 +70,7 @@ def run(
         if outcome.interrupted:
             stopping.say()
             raise SystemExit(INTERRUPTED)
-        described = conclude(results_of(outcome.study), None, storage)
+        described = conclude(results_of(outcome.study), None)
         if not outcome.records.complete:
             raise SystemExit(FAILED)
         if not (outcome.tracked and described):
@@ -99,10 +99,7 @@ def _report_run(outcome: Any, uri: str) -> None:
     if not outcome.tracked:
         trouble = f" ({outcome.tracking_trouble})" if outcome.tracking_trouble else ""
         what = f"{outcome.untracked} trials are" if outcome.untracked else "the end of the study is"
-        fix = (
-            f"run the same command again, or `calstudy sync {study.spec.name}`, to upload what it"
-            " lacks."
-        )
+        fix = f"run the same command again, or `{study.command('sync')}`, to upload what it lacks."
         console.say(f"{what} not in MLflow yet{trouble}; {fix}")
     elif outcome.tracking_trouble:
         console.say(f"tracking: {outcome.tracking_trouble}")

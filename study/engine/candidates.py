@@ -137,7 +137,7 @@ def _chosen(ranking: Ranking, asked: Asked) -> list[TrialRecord]:
             name,
             "",
             "no trial is complete yet, so there is nothing to confirm",
-            "Run `calstudy run` first.",
+            f"Run `{ranking.study.goes_on}` first.",
         )
     if asked.trials:
         named = [ranking.records.named(one, "--trial") for one in asked.trials]
@@ -152,7 +152,7 @@ def _chosen(ranking: Ranking, asked: Asked) -> list[TrialRecord]:
             name,
             "",
             "there is nothing to confirm",
-            f"{set_aside_line(ranking.set_aside)} `calstudy trials` lists them.",
+            f"{set_aside_line(ranking.set_aside)} `{ranking.study.command('trials')}` lists them.",
         )
     if asked.top is not None:
         return best(ranking, asked.top)

@@ -196,7 +196,7 @@ def run_of(client: MlflowClient, study: Study, record: TrialRecord) -> Run:
     if not runs:
         raise ExportError(
             f"{record.name} of '{study.spec.name}' has no run in MLflow yet",
-            f"Create it with `calstudy sync {study.spec.name}`, then export again.",
+            f"Create it with `{study.command('sync')}`, then export again.",
         )
     return runs[0]
 

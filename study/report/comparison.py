@@ -143,9 +143,7 @@ def block_of_search(study: Study, records: Trials) -> Block:
     one without all its trials, which differ by seed. Raises FieldError if no trial is complete."""
     finished = records.complete.by_label
     if not records.complete:
-        raise FieldError(
-            study.name, "no trial is complete yet", "Run the study with `calstudy run` first."
-        )
+        raise FieldError(study.name, "no trial is complete yet", f"Run `{study.goes_on}` first.")
     ranking = Ranking(study, records)
     # Repeats stay whole: to leave out some by their results would flatter the mean.
     searched = {

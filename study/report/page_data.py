@@ -74,6 +74,7 @@ def gather(
     return {
         "name": spec.name,
         "created": recorded.created,
+        "goes_on": study.goes_on,
         "abstract": _abstract(study, records, summed(now.counts.values()), front, knee),
         "facts": _facts(study),
         "objectives": [objective.metric for objective in spec.objectives],
@@ -101,7 +102,7 @@ def gather(
         "resamples": analysis and analysis.resamples,
         "whiskers": analysis and analysis.named,
         "floor_note": analysis and first_upper(floor_note(analysis.level)),
-        "unfinished": _unfinished(now),
+        "unfinished": _unfinished(now, study.goes_on),
         "noise": _noise(spec.variants, records, measured),
         "confirmation": confirmation and confirmed(study, confirmation, measured, sizes),
         "reproduce": _reproduce(study, finished, analysis, confirmation),
@@ -339,19 +340,17 @@ def _budget(planned: int, records: Trials) -> list[str]:
     return sentences
 
 
-WHY = {
-    "running": "was training when the page was written",
-    "interrupted": "`calstudy run` resumes it",
-}
-
-
-def _unfinished(now: Snapshot) -> list[Plain]:
-    """Every trial that began and is not complete, with the reason."""
+def _unfinished(now: Snapshot, goes_on: str) -> list[Plain]:
+    """Every trial that began and is not complete, with the reason. goes_on: what resumes it."""
+    why = {
+        "running": "was training when the page was written",
+        "interrupted": f"`{goes_on}` resumes it",
+    }
     return [
         {
             "trial": record.name,
             "state": WORDS[state],
-            "reason": record.reason or WHY.get(state, ""),
+            "reason": record.reason or why.get(state, ""),
             "attempts": record.attempt,
             "params": record.params,
         }
@@ -432,21 +431,22 @@ def _reproduce(
 ) -> Plain:
     """Commands, spec, versions and digests. `trained_with`: trials by versions not the study's."""
     recorded = study.recorded
-    name = study.spec.name
     versions = recorded.versions
     commit = versions.get("git_commit")
-    commands = [["calstudy run study.yaml", "the file below; repeat the command to resume"]]
+    commands = [[study.goes_on, "goes on from its record; to train it anew, run the file below"]]
     if confirmation is not None:
-        trials = [row.candidate.name for row in confirmation.rows if row.candidate is not None]
-        words = ["calstudy confirm", name, *(f"--trial {trial}" for trial in trials)]
-        words.append(f"--seeds {confirmation.study.spec.trials}")
-        commands.append([" ".join(words), "opens the sealed test split"])
-    report = f"calstudy report {name}"
+        words = []
+        for row in confirmation.rows:
+            if row.candidate is not None:
+                words += ["--trial", row.candidate.name]
+        words += ["--seeds", str(confirmation.study.spec.trials)]
+        commands.append([study.command("confirm", *words), "opens the sealed test split"])
+    level = []
     if analysis is not None and analysis.level != 0.95:
-        report += f" --interval {100 * analysis.level:g}"
-    commands.append([report, "this page"])
+        level = ["--interval", f"{100 * analysis.level:g}"]
+    commands.append([study.command("report", *level), "this page"])
     if commit:
-        commands.insert(0, [f"git checkout {commit}", "the code it ran with"])
+        commands.insert(0, [f"git checkout {commit}", "the code it ran with, in a checkout of it"])
     others = Counter(
         ", ".join(
             f"{key} {found}"

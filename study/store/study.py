@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -31,7 +32,7 @@ from study.store.trials import TrialRecord, Trials
 from trainables.fields import expanded
 from trainables.files.atomic import write_whole
 from trainables.outputs.attempts import attempt_directory
-from trainables.problems import FieldError
+from trainables.problems import FieldError, UserError
 
 if TYPE_CHECKING:
     from study.schema.spec import StudySpec
@@ -153,7 +154,18 @@ class Study:
     @property
     def goes_on(self) -> str:
         """The command that resumes it."""
-        return "`calstudy run`" if self.confirms is None else f"`calstudy confirm {self.confirms}`"
+        return self.command("run" if self.confirms is None else "confirm")
+
+    def command(self, verb: str, *words: str) -> str:
+        """A whole command of it, to be pasted into a shell: with --storage where a command without
+        it looks elsewhere.
+
+        A confirmation is confirmed and adopted by the name of its search.
+        """
+        root = self.directory.parent
+        of_search = self.confirms if verb in ("confirm", "adopt") else None
+        where = () if _is_default(root) else ("--storage", str(root))
+        return shlex.join(("calstudy", verb, of_search or self.name, *words, *where))
 
     def records(self, reader: LedgerReader | None = None) -> Trials:
         """All trials, as now in the ledger, or as a reader holds it.
@@ -248,7 +260,7 @@ def check_home(study: Study) -> None:
             str(study.directory),
             "recorded.home",
             f"this is a copy of the study at {home.path}",
-            "Continue there; or, if that one no longer exists, remove `home` from study.yaml.",
+            f"Go on there; or, if that one is gone: `{study.command('adopt')}`.",
         )
 
 
@@ -276,6 +288,14 @@ def storage_root(option: str | None, spec: str | None = None) -> Path:
             " URL.",
         )
     return Path(expanded(chosen, where)).absolute()
+
+
+def _is_default(root: Path) -> bool:
+    """Whether commands without --storage look there, in this directory and environment."""
+    try:
+        return storage_root(None).resolve() == root.resolve()
+    except UserError:  # $CALSTUDY_STORAGE is no folder
+        return False
 
 
 def open_study(reference: str, storage: str | None) -> Study:

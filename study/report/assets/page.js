@@ -37,7 +37,7 @@ function section(study, place) {
     ...(study.confirmation ? [confirmed] : []),
     ["front", study.objectives.length > 1 ? "Pareto front" : "Best trial", some
       ? [h("div", { class: "wide" }, frontFigure(page, study, view), reliabilityPanel(page, study, view))]
-      : [h("p", {}, "No trial is complete yet. To continue the study, run ", h("code", {}, `calstudy run ${study.name}`), ".")]],
+      : [h("p", {}, "No trial is complete yet. To continue the study, run ", h("code", {}, study.goes_on), ".")]],
     ["trials", "Trials", some ? [trialTable(page, study, view)] : null],
     ["growth", "Hypervolume", study.growth && growthSection(page, study, view)],
     ["learning", "Learning curves", study.learning && learningSection(page, study, view)],

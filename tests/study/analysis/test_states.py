@@ -22,8 +22,8 @@ def test_more_trials_than_planned_leave_nothing_to_do() -> None:
     counts = count_states(2, ["complete"] * 3 + ["interrupted"])
     assert (counts["planned"], counts["to_do"]) == (4, 0)
     assert (
-        stopped_line(counts, "`calstudy run`")
-        == "the study is not running; 1 interrupted. Resume: `calstudy run`"
+        stopped_line(counts, "calstudy run small")
+        == "the study is not running; 1 interrupted. Resume: calstudy run small"
     )
 
 

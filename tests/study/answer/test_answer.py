@@ -125,7 +125,11 @@ def test_before_a_confirmation_it_says_what_is_not_known(tmp_path: Path) -> None
     assert found.sentences[3].startswith("Cross-entropy's default beside it: worse in accuracy, ")
     assert found.sentences[3].endswith(beside)
     assert found.sentences[4].startswith("Not known yet: its values on the sealed test images")
-    assert [command for command, _ in found.next] == ["calstudy run SPEC", "calstudy confirm small"]
+    where = f"--storage {tmp_path}"
+    assert [command for command, _ in found.next] == [
+        f"calstudy run small {where}",
+        f"calstudy confirm small {where}",
+    ]
     assert "The search is not finished: 1 trial not done yet." in found.sentences
     short = answer(
         results_of(changed(open_study("small", str(tmp_path)), budget={"cpu_hours": 1e-9}))
@@ -136,7 +140,7 @@ def test_before_a_confirmation_it_says_what_is_not_known(tmp_path: Path) -> None
     )
     done = answer(results_of(changed(open_study("small", str(tmp_path)), trials=1, budget=None)))
     assert [command for command, _ in done.next] == [
-        "calstudy confirm small"
+        f"calstudy confirm small {where}"
     ] and "not finished" not in str(done)
 
 
@@ -212,11 +216,12 @@ def test_the_other_way_of_serving_names_its_model_where_it_is_another(tmp_path: 
     assert raw.sentences[0].startswith("Take focal/0001, as trained") and scaled.sentences[
         0
     ].startswith("Take focal/0000, with its temperature")
-    other = "the choice would be focal/0000, by validation: `calstudy answer small --temperature`."
+    command = f"`calstudy answer small --temperature --storage {tmp_path}`"
+    other = f"the choice would be focal/0000, by validation: {command}."
     assert f"Served with a temperature, {other}" in str(raw)
     assert (
         "Served as trained, the choice would be focal/0001, by validation: `calstudy answer small"
-        " --raw`." in str(scaled)
+        f" --raw --storage {tmp_path}`." in str(scaled)
     )
 
 
@@ -258,14 +263,16 @@ def test_a_guesser_is_never_the_answer(tmp_path: Path) -> None:
     assert said(nothing).startswith(
         "No model can be recommended: no trial counts. 2 trials are set aside: 2 guess."
     )
-    assert answer(results_of(nothing)).next[0][0] == "calstudy trials small"
+    assert answer(results_of(nothing)).next[0][0] == (
+        f"calstudy trials small --storage {tmp_path}/nothing"
+    )
 
 
 def test_of_an_empty_study_it_says_how_to_run_it(tmp_path: Path) -> None:
     found = answer(results_of(made_study(tmp_path, "small", {"focal": []})))
     assert (
         found.sentences == ("No trial is complete yet.",)
-        and found.next[0][0] == "calstudy run SPEC"
+        and found.next[0][0] == f"calstudy run small --storage {tmp_path}"
     )
 
 
@@ -318,7 +325,8 @@ def test_of_what_was_confirmed_the_lowest_sum(tmp_path: Path) -> None:
     assert found.sentences[6].startswith(
         "Cross-fitted on validation, a temperature (1 for this network) shows no direction in NLL"
     )
-    assert found.next[0] == ("calstudy export small --name small", "registers it")
+    command = f"calstudy export small --name small --storage {tmp_path}"
+    assert found.next[0] == (command, "registers it")
 
 
 @pytest.mark.slow
@@ -339,7 +347,7 @@ def test_what_is_not_finished_is_not_yet_the_answer(tmp_path: Path) -> None:
     confirm(study, ROWS, ROWS, measured=2)
     assert "for now" in said(study)
     assert answer(results_of(study)).next[-1] == (
-        "calstudy confirm small",
+        f"calstudy confirm small --storage {tmp_path}",
         "resumes the confirmation, which is not finished",
     )
 

@@ -59,7 +59,9 @@ def with_confirmation(
 ) -> Results:
     """A study's results, with a confirmation of these rows."""
     study = unwritten_study(["focal"])
-    confirming: Any = SimpleNamespace(name="small-confirm", lacking=lambda records: lacking)
+    confirming: Any = SimpleNamespace(
+        name="small-confirm", goes_on="calstudy confirm small", lacking=lambda records: lacking
+    )
     return Results(study, of_search, Confirmation(confirming, found, study, NONE, {}))
 
 

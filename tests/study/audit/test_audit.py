@@ -52,7 +52,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def storage(finished: Path, tmp_path: Path) -> Path:
+def storage(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("CALSTUDY_STORAGE", str(tmp_path))
     shutil.copytree(finished / "small", tmp_path / "small")
     shutil.copy(finished / "mlflow.db", tmp_path)
     return tmp_path
@@ -265,7 +266,7 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], dict[str, list[str]], str]] = {
     "a checkpoint left": (
         lambda storage: (attempt(storage) / "last.pt").write_bytes(b""),
         {"files": ["focal/0001"]},
-        "is finished but still has attempt-1/last.pt: remove it with `calstudy run`",
+        "is finished but still has attempt-1/last.pt: remove it with `calstudy run small`",
     ),
     "a run deleted": (
         lambda storage: sql(
@@ -616,7 +617,9 @@ def test_a_stopped_study_is_clean_and_the_audit_says_what_is_left(storage: Path)
             )
             (attempt(storage, f"focal/{number:04d}") / "log").write_text("process 1 on node\n")
     shown = here("audit", "small", "--storage", storage)
-    assert "the study is not running; 1 interrupted and 5 to do. Resume: `calstudy run`" in shown
+    assert (
+        "the study is not running; 1 interrupted and 5 to do. Resume: calstudy run small\n" in shown
+    )
     assert (
         "small: clean; 10 trials planned: 4 complete, 1 interrupted, 5 to do; 0 lost, 0 duplicated"
         in shown

@@ -27,7 +27,8 @@ def test_the_next_run_only_uploads_what_mlflow_lacks(
         with_empty_mlflow(words)
         shown = here(*words, check=75)
         wait_for_tracking()
-    assert "run the same command again, or `calstudy sync small`" in " ".join(shown.split())
+    sync = f"`calstudy sync small --storage {tmp_path}/studies`"
+    assert f"run the same command again, or {sync}" in " ".join(shown.split())
     monkeypatch.setattr(run, "joined", _unexpected)
     # Where nothing listens: a finished study needs no cluster.
     here(*words, "--address", "127.0.0.1:1")

@@ -141,7 +141,8 @@ def test_all_say_the_same_once_it_was_stopped(study: Study) -> None:
     # What `run` ends with.
     assert Snapshot.of(study, study.records(), alive=False).counts["focal"] == STOPPED
     shown = here("status", "small", "--storage", storage)
-    assert "the study is not running; 4 interrupted and 15 to do. Resume: `calstudy run`" in shown
+    resume = f"Resume: calstudy run small --storage {storage}\n"
+    assert f"the study is not running; 4 interrupted and 15 to do. {resume}" in shown
     assert "missing" not in shown and "lost" not in shown
     assert "3 complete, 1 set aside, 1 failed, 4 interrupted, 15 to do" in repr(study)
     listed = [line.split() for line in here("trials", "small", "--storage", storage).splitlines()]

@@ -486,7 +486,8 @@ def test_a_kill_between_the_opening_and_the_read_counts_as_an_opening(
     assert len(unmeasured) == 6 and unmeasured[0].startswith(
         "focal_default/0000: is complete, but not measured"
     )
-    assert unmeasured[0].endswith("measure it with `calstudy confirm small`")
+    where = f"--storage {study.directory.parent}"
+    assert unmeasured[0].endswith(f"measure it with `calstudy confirm small {where}`")
 
     monkeypatch.undo()
     assert confirm.measure(study) == 6

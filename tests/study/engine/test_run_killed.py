@@ -41,7 +41,9 @@ def test_killed_while_training_then_run_again(tmp_path: Path) -> None:
         # than the promise allows.
         wait_until(lambda attempt=attempt: one_is_well_under_way(directory, attempt, 12))
         kill(driver)
-    assert "2 interrupted. Resume: `calstudy run`" in here("status", "small", "--storage", tmp_path)
+    assert f"2 interrupted. Resume: calstudy run small --storage {tmp_path}\n" in here(
+        "status", "small", "--storage", tmp_path
+    )
     assert "2 trials planned: 0 complete, 2 interrupted; 0 lost" in here(
         "audit", "small", "--storage", tmp_path
     )

@@ -125,8 +125,8 @@ def test_what_a_killed_export_leaves_is_named_and_finished_by_the_next(
         return
     (line,) = named(storage)
     mend = (
-        "finish it with `calstudy export small --trial focal/0000 --name NAME`, or delete it in"
-        " MLflow"
+        "finish it with `calstudy export small --trial focal/0000 --name NAME --storage"
+        f" {storage}`, or delete it in MLflow"
     )
     assert re.fullmatch(
         rf"focal/0000: an export left the model m-\w+, which is no version: {re.escape(mend)}", line

@@ -338,7 +338,9 @@ def test_the_table_sorts_and_selects_by_keyboard(page: Page) -> None:
 
 def test_the_other_sections_say_what_there_is(page: Page) -> None:
     failures = page.one("#study-1-failures").text
-    assert HOSTILE in failures and "`calstudy run` resumes it" in failures
+    assert HOSTILE in failures and re.search(
+        r"`calstudy run small --storage \S+` resumes", failures
+    )
     assert "known only to about 50%" in page.one("#study-1-noise p").text  # 1 / sqrt(2 (3 - 1))
     shrinkage = page.one("#study-1-confirmation").text
     # As `sizes_of` says; accuracy fell by 0.03.
@@ -346,9 +348,8 @@ def test_the_other_sections_say_what_there_is(page: Page) -> None:
     assert "Shrinkage of ECE compares 359 samples with 359." in shrinkage
     assert "\N{MINUS SIGN}" not in shrinkage
     assert "noisy, 5,000 samples, 3 dropped: also in train or validation" in shrinkage
-    assert (
-        "calstudy confirm small --trial focal/0001 --seeds 3" in page.one("#study-1-reproduce").text
-    )
+    reproduce = page.one("#study-1-reproduce").text
+    assert "calstudy confirm small --trial focal/0001 --seeds 3 --storage /" in reproduce
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

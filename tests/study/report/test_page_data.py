@@ -276,7 +276,8 @@ def test_what_did_not_complete_stands_with_its_reason(made):
         ("mbls/0000", "interrupted"),
     ]
     assert found[0]["reason"] == records.of("focal")[2].reason and found[0]["attempts"] == 2
-    assert found[1]["reason"] == "`calstudy run` resumes it"
+    where = f"--storage {study.directory.parent}"
+    assert found[1]["reason"] == f"`calstudy run small {where}` resumes it"
 
 
 def test_the_noise_floor_is_the_spread_of_what_has_nothing_to_search(made):
@@ -303,7 +304,8 @@ def test_intervals_and_shares_stand_by_the_place_of_their_metric(made):
     assert trial["share"] == 0.25 and found["resamples"] == 1000
     assert trial["floors"] == {place(found, name): list(floor) for name, floor in FLOORS.items()}
     assert found["whiskers"] == "90% intervals"
-    assert ["calstudy report small --interval 90", "this page"] in found["reproduce"]["commands"]
+    command = f"calstudy report small --interval 90 --storage {study.directory.parent}"
+    assert [command, "this page"] in found["reproduce"]["commands"]
 
 
 def test_a_confirmation_keeps_search_validation_and_test_apart(made):

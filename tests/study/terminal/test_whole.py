@@ -197,7 +197,7 @@ def test_audit(width: int | None, driver: bool, capsys: pytest.CaptureFixture[st
         for n, title in enumerate(titles)
     ]
     audit_command._print(
-        AuditReport("small", driver, None, checks, STATES, 0, 0, EPOCHS), "`calstudy run`"
+        AuditReport("small", driver, None, checks, STATES, 0, 0, EPOCHS), "calstudy run small"
     )
     rows = [[check.title, str(check.counted), "7", str(n or "-")] for n, check in enumerate(checks)]
     assert_whole(plain(capsys.readouterr().out), rows, width)
