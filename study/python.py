@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING
 from study.store import study as store
 from study.store.files import HISTORY, checked_file, stored_predictions
 from study.store.history import read_history
+from study.store.openings import tested_predictions
 from study.store.recorded import Recorded
+from trainables.problems import FieldError, nearest
 
 if TYPE_CHECKING:
     import pandas
 
     from trainables.outputs.predictions import Predictions
+
+SPLITS = ("validation", "test")  # whose predictions are kept
 
 
 class Study(store.Study):
@@ -53,10 +57,9 @@ class Study(store.Study):
         """
         import pandas
 
-        from study.analysis.states import snapshot
         from study.analysis.trial_rows import trial_rows
 
-        frame = pandas.DataFrame(trial_rows(snapshot(self)))
+        frame = pandas.DataFrame(trial_rows(self))
         for column in ("started", "ended"):
             if column in frame:
                 frame[column] = pandas.to_datetime(frame[column], unit="s", utc=True)
@@ -92,12 +95,19 @@ class Study(store.Study):
             return frame
         return frame.set_index("trial", drop=False).loc[names].reset_index(drop=True)
 
-    def predictions(self, trial: str) -> Predictions:
-        """Logits [N, K] and labels [N] of validation, from a complete trial: `focal/0007`.
+    def predictions(self, trial: str, split: str = "validation") -> Predictions:
+        """Logits [N, K] and labels [N] of a complete trial: `focal/0007`.
 
-        Raises FieldError if there is no such trial, or if the file is missing or altered.
+        split: `test` reads what `calstudy confirm` wrote of a confirmation's trial when it opened
+        the test split; it opens nothing itself. Raises FieldError if there is no such trial, if it
+        was not measured on test, or if the file is missing or altered.
         """
-        return stored_predictions(self, self.records().named(trial, "trial"))
+        record = self.records().named(trial, "trial")
+        if split not in SPLITS:
+            raise FieldError("split", f"there is no split '{split}'", nearest(split, SPLITS))
+        if split == "test":
+            return tested_predictions(self, record)
+        return stored_predictions(self, record)
 
     def run(self, address: str | None = None) -> Study:
         """Run the missing trials, as `calstudy run` does; returns the study as it then is.

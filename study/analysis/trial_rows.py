@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from study.analysis.pareto import row_values
-from study.analysis.states import Snapshot
+from study.analysis.states import snapshot
 from study.schema.printable import csv_text
+from study.store.openings import Tested, read_tested
+from study.store.study import Study
+from study.store.trials import TrialRecord
+from trainables import metrics
 from trainables.files.output import write_output
 from trainables.plain import Value
 
 
-def trial_rows(now: Snapshot) -> list[dict[str, Value]]:
+def trial_rows(study: Study) -> list[dict[str, Value]]:
     """Rows with the same columns; None where a trial has no value. Times: seconds since 1970.
 
     trial, method, number, state (a key of `states.WORDS`), front; each searched path; each
-    validation metric; then what training it took, and why the trial does not count, if so.
+    validation metric; of a confirmation each metric on test, as `test_ece`; then what training it
+    took, and why the trial does not count, if so. Nothing is ranked by test.
     """
+    now = snapshot(study)
     records = now.records
     ranking = now.ranking
+    tested = test_values(records, read_tested(study))
     on_front = {record.name for record in ranking.front}
     return [
         {
@@ -29,6 +36,7 @@ def trial_rows(now: Snapshot) -> list[dict[str, Value]]:
             "state": now.states[record.name],
             "front": record.name in on_front,
             **values,
+            **tests,
             "epoch": record.epoch,
             "samples": record.samples,
             "seconds": record.seconds,
@@ -40,8 +48,18 @@ def trial_rows(now: Snapshot) -> list[dict[str, Value]]:
             "training": record.how_trained,
             "reason": record.reason or ranking.set_aside.get(record.name),
         }
-        for record, values in zip(records, row_values(records), strict=True)
+        for record, values, tests in zip(records, row_values(records), tested, strict=True)
     ]
+
+
+def test_values(
+    records: Sequence[TrialRecord], tested: Mapping[str, Mapping[int, Tested]]
+) -> list[dict[str, Value]]:
+    """Each trial's metrics on the test split, all with the same keys; none where there are none."""
+    found = [tested.get(record.label, {}).get(record.number) for record in records]
+    measured = [{} if one is None else one.metrics for one in found]
+    names = [name for name in metrics.names() if any(name in values for values in measured)]
+    return [{f"test_{name}": values.get(name) for name in names} for values in measured]
 
 
 def write_csv(rows: Sequence[dict[str, Value]], path: Path) -> None:

@@ -30,8 +30,9 @@ from trainables.plain import Value
 def trials(study: str, file: Path | None, storage: str | None, as_json: bool) -> None:
     """List every trial, or write them to a CSV file.
 
-    Each with its state, hyperparameters, validation metrics and cost. In Python,
-    Study.open(STUDY).trials() returns the same as a pandas DataFrame.
+    Each with its state, hyperparameters, validation metrics and cost. The CSV file and --json of a
+    confirmation, STUDY-confirm, also have each seed's metrics on the test split, as test_ece. In
+    Python, Study.open(STUDY).trials() returns the same as a pandas DataFrame.
     """
     from study.analysis.states import snapshot
     from study.analysis.trial_rows import trial_rows, write_csv
@@ -39,16 +40,15 @@ def trials(study: str, file: Path | None, storage: str | None, as_json: bool) ->
     from study.terminal.tables import trials_table
 
     opened = open_study(study, storage)
-    now = snapshot(opened)
-    rows = trial_rows(now)
     if as_json:
-        print_json(rows)
+        print_json(trial_rows(opened))
     elif file is not None:
+        rows = trial_rows(opened)
         write_csv(
             [row | {name: _utc(row[name]) for name in ("started", "ended")} for row in rows], file
         )
         console.say(f"wrote {file}: {len(rows)} trials")
-    elif rows:
+    elif (now := snapshot(opened)).records:
         console.print(trials_table(now.records, opened.objectives, now.states))
     else:
         console.print("no trials yet.")

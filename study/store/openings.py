@@ -8,11 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from study.store.files import checked_file
 from study.store.ledger_facts import is_opening
 from study.store.ledger_reader import LedgerReader
 from study.store.study import Study
+from study.store.trials import TrialRecord
+from trainables.problems import FieldError
+
+if TYPE_CHECKING:
+    from trainables.outputs.predictions import Predictions
 
 TEST_FILE = "test.npz"  # predictions on the test split, in the attempt's directory
 OPENINGS = "openings"  # keys of the notes
@@ -96,3 +102,27 @@ def read_tested(study: Study, reader: LedgerReader | None = None) -> dict[str, d
         return {label: {} for label in study.labels}
     notes = (reader or study.reader).notes()
     return {label: tested_in(of) for label, of in notes.items()}
+
+
+def tested_predictions(study: Study, record: TrialRecord) -> Predictions:
+    """What an opening wrote of a confirmation's trial on the test split; opens nothing.
+
+    Raises FieldError if the study is none, if the trial was not measured there, or if the file is
+    missing or altered.
+    """
+    from trainables.outputs.predictions import Predictions
+
+    if study.confirms is None:
+        raise FieldError(
+            "split",
+            f"{study.name} is a search, which never opens the test split",
+            f"Open {study.name}-confirm, made by `calstudy confirm {study.name}`.",
+        )
+    tested = read_tested(study)[record.label].get(record.number)
+    if tested is None:
+        raise FieldError(
+            record.name,
+            "was not measured on the test split",
+            f"Run: calstudy confirm {study.confirms}",
+        )
+    return Predictions.load(checked_file(study, record, TEST_FILE, tested.digests))
