@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -17,12 +17,17 @@ from study.terminal.console import (
     refuse_cpus,
     storage_option,
     tracking_option,
+    trust_option,
 )
 from study.terminal.steps import Steps
 
+if TYPE_CHECKING:
+    from study.schema.spec import StudySpec
+    from study.store.study import Study
+
 
 @click.command()
-@click.argument("spec", type=click.Path(path_type=Path))
+@click.argument("spec", metavar="SPEC|STUDY")
 @click.option(
     "--trials",
     type=int,
@@ -31,17 +36,22 @@ from study.terminal.steps import Steps
 )
 @click.option("--address", metavar="A", help="Ray cluster to run on; default: this machine.")
 @cpus_option
+@trust_option
 @storage_option
 @tracking_option
 def run(
-    spec: Path,
+    spec: str,
     trials: int | None,
     address: str | None,
     cpus: int | None,
+    trust: bool,
     storage: str | None,
     tracking: str | None,
 ) -> None:
     """Run the trials that are still missing.
+
+    SPEC is a file. A STUDY that has begun is named by its folder, its study.yaml or its name under
+    the storage; it goes on as it was recorded, without SPEC.
 
     To resume after an interruption (exit code 75), run the same command again; every trial is
     counted once. The code is 75 too if MLflow lacks something at the end: the next run only uploads
@@ -55,16 +65,20 @@ def run(
             from study.answer.confirmation import results_of
             from study.commands.answer import conclude
             from study.engine.run import run_study
-            from study.schema.spec import refuse_confirmation
-            from study.store.study import spec_and_study, storage_root
             from study.terminal.display import ConsoleDisplay
 
-        study, opened = spec_and_study(spec, storage, trials=trials)
-        refuse_confirmation(study, spec.name)
-        root = storage_root(storage, study.storage)
+        asked = _asked(spec, storage, tracking, trials, trust)
         shown = ConsoleDisplay(console)
         outcome = run_study(
-            study, spec.name, root, tracking, address, shown, stopping, cpus, opened
+            asked.spec,
+            asked.file_name,
+            asked.root,
+            asked.tracking,
+            address,
+            shown,
+            stopping,
+            cpus,
+            asked.opened,
         )
         _report_run(outcome, outcome.study.tracking(None))
         if outcome.interrupted:
@@ -75,6 +89,43 @@ def run(
             raise SystemExit(FAILED)
         if not (outcome.tracked and described):
             raise SystemExit(INTERRUPTED)
+
+
+class _Asked(NamedTuple):
+    """What is to be run. opened: the study, where it has begun."""
+
+    spec: StudySpec
+    file_name: str
+    root: Path
+    tracking: str | None
+    opened: Study | None
+
+
+def _asked(
+    reference: str, storage: str | None, tracking: str | None, trials: int | None, trust: bool
+) -> _Asked:
+    """The study of a spec, or that of a record, of which it first says what it takes from it."""
+    from study.schema.spec import refuse_confirmation
+    from study.store.from_record import find_to_run, open_to_go_on, recorded_spec, taken_from
+    from study.store.study import spec_and_study, storage_root
+
+    found = find_to_run(reference, storage)
+    if found.note:
+        console.say(found.note)
+    if found.directory is None:
+        study, opened = spec_and_study(found.file, storage, trials=trials)
+        refuse_confirmation(study, found.file.name)
+        root = storage_root(storage, study.storage)
+        return _Asked(study, found.file.name, root, tracking, opened)
+    opened = open_to_go_on(found.directory)
+    taken = taken_from(opened, tracking)
+    for line in taken.lines():
+        console.say(line)
+    taken.refuse_another_users(trust)
+    spec = recorded_spec(opened, trials)
+    file_name = str(opened.directory / "study.yaml")
+    given = tracking or opened.recorded.tracking
+    return _Asked(spec, file_name, opened.directory.parent, given, opened)
 
 
 def _report_run(outcome: Any, uri: str) -> None:

@@ -94,9 +94,9 @@ def confirm(
             "Restore it.",
         )
     read_shifts(spec, prepared)  # a set is refused before anything is trained
-    uri = tracking or search.recorded.tracking
     root = search.directory.parent
     before = None if found.confirmation is None else found.confirmation.study
+    uri = tracking or (before and before.recorded.tracking) or search.recorded.tracking
     outcome = run_study(spec, spec.name, root, uri, address, display, stopping, cpus, before)
     if stopping.requested():
         return outcome, None

@@ -84,6 +84,7 @@ def run_study(
     set_environment()  # before Ray is imported, whose C code reads it without a lock
     tracking_uri = resolve_uri(tracking, spec.tracking, root)
     directory = root / spec.name
+    asked_address = address
     if address is not None and is_trained(spec, directory, opened):
         address = None  # only MLflow may lack something, for which no cluster is needed
     if address is not None:
@@ -112,12 +113,23 @@ def run_study(
             expected = expected_costs(spec, file_name, stored, prepared.digest, steps, probe)
         steps("opening the ledger")
         study = record_spec(spec, file_name, directory, prepared, tracking, stored)
+        stopping.resume = _resumes(study, asked_address, cpus)
         ledger = _open_ledger(study, database, display)
         _remove_leftovers(study, ledger.trials())
         with stopping.deferred():
             return _train(
                 study, ledger, tracking_uri, targets, cluster, display, steps, stopping, expected
             )
+
+
+def _resumes(study: Study, address: str | None, cpus: int | None) -> str | None:
+    """The command that resumes the study as it now runs; None for a job on a cluster, which is
+    submitted again, from elsewhere."""
+    if address == "auto":
+        return None
+    given = [] if address is None else ["--address", address]
+    given += [] if cpus is None else ["--cpus", str(cpus)]
+    return study.command(study.resumed_by, *given)
 
 
 @dataclass(frozen=True)

@@ -41,8 +41,11 @@ def heed(arguments: Sequence[str]) -> None:
             signal.signal(number, heard)
 
 
-def last_word(by: str) -> str:
-    return f"stopped by {by}; run the same command again to resume."
+def last_word(by: str, resume: str | None = None) -> str:
+    """resume: the command, once it is known that it goes on."""
+    if resume is None:
+        return f"stopped by {by}; run the same command again to resume."
+    return f"stopped by {by}. Resume: {resume}"
 
 
 def code_is_decided() -> None:

@@ -43,6 +43,7 @@ class Stopping:
 
     def __init__(self) -> None:
         self.caught: str | None = None
+        self.resume: str | None = None  # the command that goes on, once there is one
         # Of a process that is ended before it could end in order.
         self.last_acts: list[Callable[[], object]] = []
         self._deferred = False
@@ -202,7 +203,7 @@ class Ending(Stopping):
         return self._errors if self._console.quiet else self._console
 
     def _word(self) -> str:
-        return last_word(str(self.caught))
+        return last_word(str(self.caught), self.resume)
 
     def _may_speak(self) -> bool:
         with self._lock:

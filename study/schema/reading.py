@@ -14,7 +14,7 @@ from search_spaces import strict_yaml
 from search_spaces.space import Entry, Pin, parse_entry
 from study.schema.compatibility import RecordedSpace
 from study.schema.condition import read_constraints
-from study.schema.errors import located, under
+from study.schema.errors import SpecError, located, under
 from study.schema.matters import read_matters
 from study.schema.objective import Objective
 from study.schema.recommendations import (
@@ -109,6 +109,14 @@ def parse_spec(path: Path, **overrides: Any) -> ParsedSpec:
     """
     with located(path.name):
         plain = strict_yaml.read(path)
+    if isinstance(plain, dict) and "recorded" in plain:
+        raise SpecError(
+            path.name,
+            "recorded",
+            f"this is the record of the study '{plain.get('name')}', not a spec",
+            "Go on with it: `calstudy run` and its folder. For a new study, remove `recorded` and"
+            " change `name`.",
+        )
     if isinstance(plain, dict):
         plain |= {key: value for key, value in overrides.items() if value is not None}
     return parse_mapping(plain, path.name, path.absolute().parent)

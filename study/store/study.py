@@ -154,7 +154,11 @@ class Study:
     @property
     def goes_on(self) -> str:
         """The command that resumes it."""
-        return self.command("run" if self.confirms is None else "confirm")
+        return self.command(self.resumed_by)
+
+    @property
+    def resumed_by(self) -> str:
+        return "run" if self.confirms is None else "confirm"
 
     def command(self, verb: str, *words: str) -> str:
         """A whole command of it, to be pasted into a shell: with --storage where a command without

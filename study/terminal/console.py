@@ -197,6 +197,11 @@ interval_option = click.option(
     callback=_level,
     help="Level of the intervals, between 50 and 100.",
 )
+trust_option = click.option(
+    "--trust",
+    is_flag=True,
+    help="Use the code and the servers that a folder of another user names.",
+)
 yes_option = click.option("--yes", is_flag=True, help="Delete without asking.")
 
 

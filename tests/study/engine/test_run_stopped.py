@@ -116,7 +116,8 @@ def test_everything_is_signalled(
     wait_until(session.trains)
     reach(session)
     shown = ended(session)
-    assert shown.endswith(f"stopped by {name}; run the same command again to resume.\n")
+    resume = f"Resume: calstudy run small --storage {session.folder}"
+    assert shown.endswith(f"stopped by {name}. {resume}\n")
     assert parents_status(session.folder) == "KILLED"
     can_go_on(session)
     audit = here("audit", "small", "--storage", session.folder)
@@ -130,7 +131,8 @@ def test_ctrl_c_while_ray_starts(session: Session) -> None:
     process = session.run()
     wait_until(lambda: marked(session.mark, "gcs_server"))
     os.killpg(process.pid, signal.SIGINT)
-    assert ended(session).endswith("stopped by SIGINT; run the same command again to resume.\n")
+    resume = f"Resume: calstudy run small --storage {session.folder}"
+    assert ended(session).endswith(f"stopped by SIGINT. {resume}\n")
 
 
 def test_an_output_that_is_closed_and_a_tracking_server_that_is_silent(session: Session) -> None:
@@ -145,10 +147,8 @@ def test_an_output_that_is_closed_and_a_tracking_server_that_is_silent(session: 
         assert process.stderr is not None
         process.wait(200)
         assert process.returncode == 75
-        assert (
-            process.stderr.read()
-            == "stopped by a closed output; run the same command again to resume.\n"
-        )
+        resume = f"Resume: calstudy run small --storage {session.folder}"
+        assert process.stderr.read() == f"stopped by a closed output. {resume}\n"
         wait_until(lambda: not marked(session.mark), 30)
         session.process = None
     can_go_on(session)

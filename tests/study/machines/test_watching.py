@@ -147,7 +147,7 @@ def test_a_run_whose_ray_is_killed_ends_with_75_and_is_resumed(
         run.kill()
     text = (tmp_path / "out").read_text()
     lost = {"gcs_server": "control store", "raylet": "raylet"}[program]
-    assert f"stopped by the loss of Ray's {lost}; run the same command again to resume." in text
+    assert f"stopped by the loss of Ray's {lost}. Resume: calstudy run small\n" in text
     assert "Traceback" not in text and not _pids(mark, program)
 
 

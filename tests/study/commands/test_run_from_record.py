@@ -1,0 +1,210 @@
+"""`calstudy run` of a study that is named, without its spec: it goes on as it was recorded."""
+
+import os
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from study.engine.run import _resumes
+from study.machines.heeding import last_word
+from study.schema import reading
+from study.schema.recommendations import Recommended
+from study.store.from_record import find_to_run, recorded_spec, taken_from
+from study.store.study import Study, open_study, write_study_file
+from tests.study.command_line import here, here_json, write_spec
+from tests.study.made import made_study
+from trainables.training.trainable import CalibrationTrainable
+
+
+def interrupted(spec: Path, storage: Path, *words: object) -> None:
+    """Run a spec, and stop in the second of its trials, as by Ctrl-C."""
+    step = CalibrationTrainable.step
+    steps = iter(range(2))
+
+    def stopped(trainable: CalibrationTrainable) -> object:
+        if next(steps) == 1:
+            raise KeyboardInterrupt
+        return step(trainable)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CalibrationTrainable, "step", stopped)
+        here("run", spec, "--storage", storage, *words, check=1)
+
+
+def found(storage: Path) -> dict[str, object]:
+    """Each trial's state, values and metrics."""
+    records = open_study("small", str(storage)).records()
+    return {each.name: (each.state, each.params, each.metrics) for each in records}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    """What a study that was never interrupted finds."""
+    folder = tmp_path_factory.mktemp("whole")
+    here("run", write_spec(folder / "small.yaml", trials=2), "--storage", folder)
+    return found(folder)
+
+
+@pytest.mark.parametrize("given", ["small", "{folder}/small", "{folder}/small/study.yaml"])
+def test_it_goes_on_from_its_record_alone(
+    given: str, tmp_path: Path, whole: dict[str, object]
+) -> None:
+    spec = write_spec(tmp_path / "mine.yaml", trials=2)
+    interrupted(spec, tmp_path)
+    states = here_json("status", "small", "--storage", tmp_path)["methods"].values()
+    assert sum(each["complete"] + each["set_aside"] for each in states) == 1
+    spec.unlink()
+    shown = here("run", given.format(folder=tmp_path), "--storage", tmp_path)
+    assert f"from the record in {tmp_path}/small" in shown
+    assert found(tmp_path) == whole
+    here("audit", "small", "--storage", tmp_path)
+
+
+def test_more_trials_and_the_tracking_of_its_last_run(tmp_path: Path) -> None:
+    uri = f"sqlite:///{tmp_path}/elsewhere.db"
+    spec = write_spec(tmp_path / "small.yaml", methods=["cross_entropy"], trials=1)
+    here("run", spec, "--storage", tmp_path, "--tracking", uri)
+    shown = here("run", "small", "--storage", tmp_path, "--trials", 2)
+    assert f"  tracking: {uri}" in shown
+    study = open_study("small", str(tmp_path))
+    assert (study.planned, len(study.records().finished), study.tracking(None)) == (2, 2, uri)
+
+
+def test_its_ranges_are_those_that_it_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = made_study(tmp_path, "small", {"focal": []}, planned=2)
+    then = study.spec.meaning()
+    monkeypatch.setattr(reading, "recommendation", lambda trial, on: Recommended({}, []))
+    assert reading.parse_mapping(study.plain, "study.yaml").spec().meaning() != then
+    spec = recorded_spec(open_study("small", str(tmp_path)), trials=5)
+    assert (spec.meaning(), spec.trials) == (then, 5)
+
+
+# ---- what is meant -------------------------------------------------------------------------------
+
+
+def test_where_two_could_be_meant_it_says_which(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("CALSTUDY_STORAGE", raising=False)
+    stored = made_study(tmp_path / "studies", "small", {"focal": []}).directory
+    assert find_to_run("small", None).directory == stored
+    write_spec(tmp_path / "small")
+    one = find_to_run("small", None)
+    assert (one.directory, one.file) == (None, Path("small"))
+    other = f"for the study in the storage: calstudy run {stored}"
+    assert one.note == f"the spec small is taken; {other}"
+    (tmp_path / "small").unlink()
+    beside = made_study(tmp_path, "small", {"focal": []}).directory
+    one = find_to_run("small", None)
+    assert (one.directory, one.note) == (beside, f"the study in {beside} is taken; {other}")
+    monkeypatch.chdir(tmp_path / "studies")
+    monkeypatch.setenv("CALSTUDY_STORAGE", str(tmp_path / "studies"))
+    assert find_to_run("small", None).note == ""  # both names are of one study
+
+
+def test_what_is_not_there_is_said_with_what_is(tmp_path: Path) -> None:
+    made_study(tmp_path, "small", {"focal": []})
+    where = ("--storage", tmp_path)
+    said = here("run", "smal", *where, check=2)
+    assert f"no such study in {tmp_path}." in said and "one of the studies there: small." in said
+    said = here("run", tmp_path / "small.yaml", *where, check=2)
+    assert f"To go on with the study 'small': calstudy run small --storage {tmp_path}" in said
+    said = here("run", tmp_path / "small", "--storage", tmp_path / "other", check=2)
+    assert f"--storage: is {tmp_path}/other, but the study lies in {tmp_path}." in said
+
+
+def test_a_record_is_no_spec(tmp_path: Path) -> None:
+    file = made_study(tmp_path, "small", {"focal": []}).directory / "study.yaml"
+    kept = tmp_path / "kept.yaml"
+    kept.write_text(file.read_text())
+    for words in (("run", kept), ("plan", file), ("doctor", file)):
+        said = here(*words, "--storage", tmp_path / "other", check=2)
+        assert "recorded: this is the record of the study 'small', not a spec." in said
+
+
+def test_a_confirmation_says_what_resumes_it(tmp_path: Path) -> None:
+    study = made_study(tmp_path, "small-confirm", {"focal": []})
+    write_study_file(replace(study, plain={**study.plain, "confirms": "small"}))
+    said = here("run", "small-confirm", "--storage", tmp_path, check=2)
+    assert f"Run `calstudy confirm small --storage {tmp_path}`." in said
+
+
+# ---- what it brings ------------------------------------------------------------------------------
+
+
+def bringing(study: Study, **keys: object) -> Study:
+    """The study with keys of its spec that a reader cannot check; they name what must not be
+    used."""
+    (study.directory / "extensions" / "methods").mkdir(parents=True)
+    code = study.directory / "extensions" / "methods" / "mine.py"
+    code.write_text(f"open({str(study.directory / 'ran')!r}, 'w')\nraise OSError('mine')\n")
+    write_study_file(replace(study, plain={**study.plain, "extensions": "extensions", **keys}))
+    return open_study(study.name, str(study.directory.parent))
+
+
+def test_it_first_says_what_it_takes(tmp_path: Path) -> None:
+    study = bringing(
+        made_study(tmp_path, "small", {"focal": []}),
+        ledger="postgresql://ada@db.example.org:5432/ledgers",
+        tracking="https://mlflow.example.org",
+        data={"name": "parquet", "path": "/data/train.parquet"},
+        shift={"noisy": {"name": "parquet", "path": "/data/noisy.parquet"}},
+    )
+    assert list(taken_from(study).lines()) == [
+        f"from the record in {study.directory}",
+        "  code:     extensions/methods/mine.py",
+        "  ledger:   PostgreSQL at db.example.org:5432/ledgers",
+        "  tracking: https://mlflow.example.org",
+        "  data:     parquet at /data/train.parquet, parquet at /data/noisy.parquet",
+    ]
+    given = taken_from(study, "TEAM_MLFLOW")
+    assert given.tracking == "what the variable TEAM_MLFLOW holds"
+    assert given.servers == ("PostgreSQL at db.example.org:5432/ledgers",)
+
+
+def test_code_of_another_user_runs_only_where_it_is_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = bringing(made_study(tmp_path, "small", {"focal": []}))
+    mine = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: mine + 1)
+    said = here("run", "small", "--storage", tmp_path, check=2)
+    assert "would have you use extensions/methods/mine.py. Look at that; then add --trust." in said
+    assert not (study.directory / "ran").exists()
+    said = here("run", "small", "--storage", tmp_path, "--trust", check=2)
+    assert "methods/mine.py: cannot be imported: OSError: mine" in said
+    assert (study.directory / "ran").exists()
+
+
+def test_a_server_that_another_user_names_is_asked_only_where_it_is_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = made_study(tmp_path, "small", {"focal": []})
+    write_study_file(replace(study, plain={**study.plain, "tracking": "http://127.0.0.1:9"}))
+    mine = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: mine + 1)
+    said = here("run", "small", "--storage", tmp_path, check=2)
+    assert "would have you use http://127.0.0.1:9." in said
+    plain = taken_from(made_study(tmp_path / "plain", "small", {"focal": []}))
+    plain.refuse_another_users(trust=False)  # it brings neither
+
+
+# ---- after an interruption -----------------------------------------------------------------------
+
+
+def test_the_last_word_is_a_command_with_what_was_given(tmp_path: Path) -> None:
+    study = made_study(tmp_path, "small", {"focal": []})
+    where = f"--storage {tmp_path}"
+    assert _resumes(study, None, 4) == f"calstudy run small --cpus 4 {where}"
+    head = _resumes(study, "10.0.0.1:6379", None)
+    assert head == f"calstudy run small --address 10.0.0.1:6379 {where}"
+    assert last_word("SIGTERM", head) == f"stopped by SIGTERM. Resume: {head}"
+    confirming = replace(study, plain={**study.plain, "confirms": "large"})
+    assert shlex.split(str(_resumes(confirming, None, None)))[1:3] == ["confirm", "large"]
+    assert _resumes(study, "auto", None) is None  # a job's log is read elsewhere
+    assert last_word("SIGTERM").endswith("run the same command again to resume.")
