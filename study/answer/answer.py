@@ -6,11 +6,11 @@ The terminal, the report page, MLflow's description and the model card show the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from study.analysis.left_out import mend_of
 from study.analysis.ranking import set_aside_line
-from study.analysis.rule import decide
 from study.answer.choice import Choice, choose, not_finished, rows_that_count
 from study.answer.compared import (
     Compared,
@@ -28,7 +28,9 @@ from study.answer.confirmation import (
     Results,
     default_texts,
 )
+from study.answer.lost import all_lost, lost_lines, lost_seeds, named, seeds_text, take
 from study.answer.phrases import (
+    counted,
     data_of,
     first_upper,
     headline,
@@ -44,7 +46,7 @@ from study.answer.phrases import (
 from study.answer.serving import other_way, temperature_text
 from study.schema.temperature import temperature_note
 from study.store.confirmed import RESTORE, matters_at_opening
-from study.store.files import stored_predictions
+from study.store.files import PREDICTIONS, lost_predictions, stored_predictions
 from study.store.spending import not_begun
 from study.store.study import Study
 from study.store.trials import TrialRecord
@@ -68,6 +70,8 @@ class Answer:
     sentences: tuple[str, ...]
     next: tuple[tuple[str, str], ...]
     choice: Choice | None = None
+    # What is wrong with a file of trials that it leaves out, by trial.
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     def to_plain(self) -> dict[str, object]:
         """The answer as JSON.
@@ -77,7 +81,7 @@ class Answer:
         """
         plain = {"sentences": list(self.sentences), "next": [list(each) for each in self.next]}
         chosen = {"taken": None, "trial": None} if self.choice is None else self.choice.names
-        return {**plain, **chosen}
+        return {**plain, **chosen, "left_out": dict(self.left_out)}
 
 
 def answer(found: Results, level: float = LEVEL) -> Answer:
@@ -119,18 +123,26 @@ def _nothing(found: Results) -> Answer:
 
 def _unconfirmed(found: Results, level: float) -> Answer:
     study = found.study
-    ranking = found.ranking
-    decision = decide(study, ranking.eligible)
-    record = ranking.front[0] if decision is None else decision.taken
+    taken = take(found)
+    if taken is None:
+        said, lost = all_lost(study, found.ranking.eligible)
+        return Answer(said, (_confirms(found),), left_out=lost)
+    record = taken.record
     size = study.recorded.sizes["validation"]
-    count = len(ranking.eligible)
-    choice = Choice(study, record, decision=decision)
-    words = _words_before(found, record, level)
+    choice = Choice(study, record, decision=taken.decision)
+    default = _default_beside(found, record)
+    uncompared = lost_predictions(study, [default] if default else [])
+    words = {} if default is None or uncompared else _words_before(study, record, default, level)
     reason = "It is the only trial that counts."
-    if count > 1:
-        reason = why(study, decision, f"{count:,} trials that count")
+    if taken.count > 1 or taken.lost:
+        whose = " and have predictions" if taken.lost else ""
+        reason = why(study, taken.decision, f"{counted(taken.count, 'trial')} that count{whose}")
+    for_now = ", for now"
+    if taken.better is not None:
+        for_now += f" and without {taken.better.name}"
     sentences = [
-        headline(f"{record.name}{params_text(record.params)}", served(study) + ", for now", words),
+        headline(f"{record.name}{params_text(record.params)}", served(study) + for_now, words),
+        *lost_lines(study, taken),
         reason,
         (
             f"{values_text(_of_trial(study, record, level))} on {size:,} validation images"
@@ -138,6 +150,11 @@ def _unconfirmed(found: Results, level: float) -> Answer:
             " on these images, so it looks better than it is."
         ),
     ]
+    for name, problem in uncompared.items():
+        sentences.append(
+            f"Cross-entropy's default, {name}, is not compared: its {PREDICTIONS} {problem}."
+            f" {mend_of(study, [name])}"
+        )
     if words:
         sentences.append(
             f"Cross-entropy's default beside it: {words_text(words)}, as two trained networks, by"
@@ -148,33 +165,45 @@ def _unconfirmed(found: Results, level: float) -> Answer:
             "Not known yet: its values on the sealed test images, and how much another seed changes"
             " them."
         ),
-        other_way(found),
+        "" if taken.lost else other_way(found),
         temperature_text(study, study, record, level),
         _doubt(choice),
         *_asides(found),
     ]
+    following = [_confirms(found)]
+    if found.lacking:
+        following.insert(0, _resume(found))
+    lost = named({**taken.lost, **uncompared})
+    return Answer(tuple(filter(None, sentences)), tuple(following), choice, lost)
+
+
+def _confirms(found: Results) -> tuple[str, str]:
     does = "retrains the front with fresh seeds and opens the test split"
     if found.confirmation is not None:
         does = "resumes the confirmation, which is not finished"
-    following = [(study.command("confirm"), does)]
-    if found.lacking:
-        following.insert(0, _resume(found))
-    return Answer(tuple(filter(None, sentences)), tuple(following), choice)
+    return found.study.command("confirm"), does
 
 
-def _words_before(found: Results, record: TrialRecord, level: float) -> dict[str, str]:
-    """The words for cross-entropy's default beside the trial, by objective.
-
-    Empty where it is the same, or was not trained. About two trained networks, by samples alone:
-    one seed does not show what another would change.
-    """
+def _default_beside(found: Results, record: TrialRecord) -> TrialRecord | None:
+    """Cross-entropy's default, to compare with the trial; None where it is the same, or was not
+    trained."""
     study = found.study
     labels = {entry["label"] for entry in study.plain["methods"] if entry["name"] == BASELINE}
     eligible = found.ranking.eligible
     defaults = (one for one in eligible if one.label in labels and one.number == 0)
     default = next(defaults, None)
+    return None if default is None or default.name == record.name else default
+
+
+def _words_before(
+    study: Study, record: TrialRecord, default: TrialRecord, level: float
+) -> dict[str, str]:
+    """The words for cross-entropy's default beside the trial, by objective.
+
+    About two trained networks, by samples alone: one seed does not show what another would change.
+    """
     wanted = served_and_resampled(study)
-    if default is None or default.name == record.name or not wanted:
+    if not wanted:
         return {}
     each = level_of_each(level, wanted)
     differences = {
@@ -232,9 +261,10 @@ def _confirmed(found: Results, confirmation: Confirmation, level: float) -> Answ
 
     choice = choose(found)
     assert choice.row is not None
-    networks = networks_on_test(confirmation)
+    lost: dict[str, str] = {}
+    networks = networks_on_test(confirmation, lost)
     size = study.recorded.sizes["test"]
-    seeds = len(choice.row.records)
+    seeds = seeds_text(len(choice.row.records), len(networks[choice.row.label]))
     texts = default_texts(confirmation)
     baseline = _baseline(confirmation, choice.row)
     words = _words_on_test(study, choice.row, baseline, networks, level)
@@ -243,29 +273,36 @@ def _confirmed(found: Results, confirmation: Confirmation, level: float) -> Answ
         headline(name_of(choice.row, texts), served(study), words),
         (
             f"{values_text(values)} on {size:,} sealed test images of {data_of(study)},"
-            f" {seeds} fresh seed{'s' * (seeds != 1)} ({percent(level)} intervals)."
+            f" {seeds} ({percent(level)} intervals)."
         ),
     ]
     if len(rows) > 1:
         many = f"{len(rows)} confirmed models that count"
         sentences.append(why(study, choice.decision, many, names))
-    sentences += _beside(study, choice.row, rows, confirmation, texts, level)
+    sentences += _beside(study, choice.row, rows, confirmation, texts, level, lost)
+    # The seed to register; another's file decides no more than intervals.
+    unreadable = lost_predictions(choice.study, [choice.record])
+    lost |= named(unreadable)
     if aside:
         left = listed([names[label] for label in aside])
         sentences.append(f"Set aside of those confirmed: {left}.")
     sentences += [
         _of_the_baseline(study, baseline, networks, words, level),
         other_way(found),
-        temperature_text(study, choice.study, choice.record, level),
-        _doubt(choice),
-        _changed_matters(study),
-        *_asides(found),
+        lost_seeds(choice.study, lost),
     ]
-    following = (
-        (study.command("export", "--name", study.name), "registers it"),
-        (study.command("report"), "shows all results on one page"),
-    )
-    return Answer(tuple(filter(None, sentences)), following, choice)
+    following = [(study.command("report"), "shows all results on one page")]
+    if unreadable:
+        sentences.append(f"{choice.record.name}, its seed to export, can only be exported then.")
+    else:
+        sentences += [
+            temperature_text(study, choice.study, choice.record, level),
+            _doubt(choice),
+        ]
+        exported = study.command("export", "--name", study.name)
+        following.insert(0, (exported, "registers it"))
+    sentences += [_changed_matters(study), *_asides(found)]
+    return Answer(tuple(filter(None, sentences)), tuple(following), choice, lost)
 
 
 def _over_seeds(
@@ -276,7 +313,8 @@ def _over_seeds(
     from study.uncertainty.methods import mean_over_seeds
 
     names = [one.metric for one in study.served]
-    sure = mean_over_seeds(networks[row.label], names, level=level)
+    of_row = networks[row.label]
+    sure = mean_over_seeds(of_row, names, level=level) if of_row else {}
     plain = {name: [test[name] for test in row.tests if name in test] for name in names}
     means = {name: sum(values) / len(values) for name, values in plain.items() if values}
     return {name: sure.get(name, means[name]) for name in names if name in means}
@@ -289,15 +327,21 @@ def _beside(
     confirmation: Confirmation,
     texts: Mapping[str, str],
     level: float,
+    lost: dict[str, str],
 ) -> list[str]:
-    """The four words for the other confirmed models, and what the samples and seeds can tell."""
+    """The four words for the other confirmed models, and what the samples and seeds can tell.
+
+    lost: takes what is wrong with the files of trials that are left out.
+    """
     others = [row for row in rows if row is not taken]
     if not others:
         return []
     size = study.recorded.sizes["validation"]
     seeds = min(len(row.records) for row in rows)
-    methods = methods_of(study, confirmation, rows, level)
-    if not methods:
+    methods = methods_of(study, confirmation, rows, level, lost)
+    known = {label for found in methods.values() for label in found.rows}
+    others = [row for row in others if row.label in known]
+    if taken.label not in known or not others:
         return [
             "Whether the other confirmed models differ from it is not known: each needs two seeds"
             " or more."
@@ -311,7 +355,7 @@ def _beside(
     said = [f"Beside it, on {size:,} validation images: {'; '.join(filter(None, lines))}."]
     resolution = resolution_of(study, methods, size, seeds)
     if resolution is not None:
-        said.append(_resolution_text(resolution, size, seeds, len(rows)))
+        said.append(_resolution_text(resolution, size, seeds, len(known)))
     return said
 
 

@@ -62,12 +62,16 @@ def served_and_resampled(study: Study) -> list[str]:
 
 
 def methods_of(
-    study: Study, confirmation: Confirmation, rows: Sequence[Confirmed], level: float
+    study: Study,
+    confirmation: Confirmation,
+    rows: Sequence[Confirmed],
+    level: float,
+    lost: dict[str, str],
 ) -> dict[str, Methods]:
     """The rows' networks on validation, by objective as served; none if one has a single seed.
 
-    Intervals hold together for all pairs and objectives. Raises FieldError if stored predictions
-    are missing or altered.
+    Intervals hold together for all pairs and objectives. lost: takes what is wrong with files that
+    are missing or altered, by trial; a row that keeps a single network is absent.
     """
     from study.answer.networks import networks_on_validation
     from study.uncertainty.methods import compare_methods
@@ -75,7 +79,10 @@ def methods_of(
     wanted = served_and_resampled(study)
     if not wanted or any(len(row.records) < 2 for row in rows):
         return {}
-    networks = networks_on_validation(confirmation.study, rows)
+    every = networks_on_validation(confirmation.study, rows, lost)
+    networks = {label: of for label, of in every.items() if len(of) > 1}
+    if len(networks) < 2:
+        return {}
     return compare_methods(networks, wanted, level=level_of_each(level, wanted))
 
 

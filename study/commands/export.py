@@ -112,13 +112,29 @@ def _chosen(study: Study, found: Results, trial: str | None, rule: str | None) -
     from study.answer.choice import Choice, choose, seed_of
 
     if trial is None:
-        return choose(found, rule)
+        choice = choose(found, rule)
+        _refuse_lost(choice, found.study)
+        return choice
     if study.confirms is None:
         return Choice(study, found.records.named(trial, "--trial"))
     confirmation = found.confirmation
     if confirmation is None:  # of another study, by its name
         return Choice(study, study.records().named(trial, "--trial"))
     return seed_of(confirmation, confirmation.records.named(trial, "--trial"))
+
+
+def _refuse_lost(choice: Choice, study: Study) -> None:
+    """Raise FieldError if the trial's predictions are lost: no other is registered unasked."""
+    from study.store.files import PREDICTIONS, lost_predictions
+    from trainables.problems import FieldError
+
+    for name, problem in lost_predictions(choice.study, [choice.record]).items():
+        found = f"{name} is the choice, but its {PREDICTIONS} {problem}"
+        mend = (
+            "Restore it from a backup, or name another: --trial METHOD/NUMBER"
+            f" (`calstudy answer {study.name}` says more)."
+        )
+        raise FieldError("pick", found, mend)
 
 
 def _why(found: Results, choice: Choice, level: float) -> tuple[str, ...]:

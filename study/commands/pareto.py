@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +22,7 @@ from study.terminal.console import (
 )
 
 if TYPE_CHECKING:
+    from study.analysis.left_out import LeftOut
     from study.analysis.ranking import Ranking
     from study.store.study import Study
     from study.store.trials import TrialRecord
@@ -122,6 +123,7 @@ class Front:
     knee: TrialRecord | None
     volume: float
     analysis: Analysis | None  # None: without intervals
+    left_out: LeftOut | None = None  # of the analysis
 
     @property
     def study(self) -> Study:
@@ -139,12 +141,19 @@ def _found(study: Study, where: str | None, bootstrap: int | None, level: float)
     members = front(candidates, study.objectives)
     knee = ranking.knee_among(candidates)
     volume = hypervolume(members, study.objectives, ranking.reference)
-    analysis = None
-    if bootstrap is not None:
-        from study.uncertainty.bootstrap import analyse_front
+    found = Front(ranking, candidates, members, knee, volume, None)
+    if bootstrap is None:
+        return found
+    from study.analysis.left_out import left_out_of
+    from study.store.files import stored_predictions
+    from study.uncertainty.bootstrap import analyse_front
 
-        analysis = analyse_front(study, candidates, bootstrap, level)
-    return Front(ranking, candidates, members, knee, volume, analysis)
+    left_out = left_out_of(study, candidates, members)
+    kept = left_out.kept(candidates)
+    if candidates and not kept:
+        stored_predictions(study, candidates[0])  # raises what is wrong
+    analysis = analyse_front(study, kept, bootstrap, level)
+    return replace(found, analysis=analysis, left_out=left_out)
 
 
 def _columns(found: Front, record: TrialRecord) -> dict[str, float | None]:
@@ -153,7 +162,7 @@ def _columns(found: Front, record: TrialRecord) -> dict[str, float | None]:
     analysis = found.analysis
     if analysis is None:
         return {}
-    intervals = analysis.intervals[record.name]
+    intervals = analysis.intervals.get(record.name, {})
     columns: dict[str, float | None] = {}
     for name, one in intervals.items():
         columns |= {f"{name}_low": one.low, f"{name}_high": one.high}
@@ -174,6 +183,8 @@ def _plain(found: Front) -> dict[str, object]:
     }
     if found.analysis is not None:
         plain |= {"resamples": found.analysis.resamples, "level": found.analysis.level}
+    if found.left_out is not None:
+        plain["left_out"] = found.left_out.to_plain()
     return {
         **plain,
         "hypervolume_reference": found.ranking.reference_values(),
@@ -191,7 +202,7 @@ def _row(record: TrialRecord, analysis: Analysis | None) -> dict[str, object]:
     }
     if analysis is None:
         return row
-    intervals = analysis.intervals[record.name]
+    intervals = analysis.intervals.get(record.name, {})
     ends = {name: one.ends() for name, one in intervals.items()}
     return {**row, "intervals": ends, "share_on_front": analysis.shares.get(record.name)}
 
@@ -232,6 +243,9 @@ def _print(found: Front, knee: TrialRecord) -> None:
         console.say(line)
     if note := epoch_note(study.plain.get("result", "last")):
         console.say(f"{note}.")
+    if found.left_out is not None:
+        for line in found.left_out.lines:
+            console.say(line)
     if analysis is not None:
         from study.uncertainty.intervals import floor_note, percent, significance
 

@@ -271,6 +271,7 @@ def _whole(studies: Sequence[Study], every: int | None, bootstrap: int, level: f
 
 def _gathered(study: Study, bootstrap: int, level: float) -> tuple[Plain, int]:
     """One study's part of the page, and how many of its trials have yet to end."""
+    from study.analysis.left_out import left_out_of
     from study.analysis.states import Snapshot, done, summed
     from study.answer.answer import answer
     from study.answer.confirmation import results_of
@@ -284,10 +285,15 @@ def _gathered(study: Study, bootstrap: int, level: float) -> tuple[Plain, int]:
     results = results_of(study)
     now = Snapshot.of(study, results.records, alive)
     said = analysis = refused = None
+    lost: Sequence[str] = ()
     try:
         aside = now.ranking.set_aside
         if bootstrap:
-            analysis = analyse_front(study, now.records, bootstrap, level, aside)
+            left_out = left_out_of(study, now.records, now.ranking.front)
+            lost = left_out.lines
+            # Of none it raises what is wrong with the first.
+            trials = left_out.kept(now.records.complete) or now.records
+            analysis = analyse_front(study, trials, bootstrap, level, aside)
         said = answer(results, level).to_plain()
     except FieldError as error:  # a missing or altered file: the page reports it instead
         refused = f"No {'answer' if analysis or not bootstrap else 'intervals'}: {error}"
@@ -304,5 +310,6 @@ def _gathered(study: Study, bootstrap: int, level: float) -> tuple[Plain, int]:
         lacking += sum(len(row.records) - len(row.tests) for row in confirmation.rows)
     found = gather(study, now.records, analysis, confirmation, now.alive, sizes)
     notes = [*found["notes"], *filter(None, (refused, results.missing, *unread))]
+    notes += lost if analysis is not None else ()
     found |= {"answer": said, "notes": notes, "refused": bootstrap > 0 and analysis is None}
     return found, lacking

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from study.analysis import pareto
 from study.analysis.importance import Searched, searched
+from study.analysis.left_out import left_out_of
 from study.analysis.progression import Growth, History, growth, recorded
 from study.analysis.ranking import Ranking, set_aside_line
 from study.report import figures
@@ -63,8 +64,14 @@ class Gallery:
             if not self.resamples:
                 return None
             aside = self.ranking.set_aside
+            left_out = left_out_of(self.study, self.complete, self.front)
+            kept = left_out.kept(self.complete)
+            if kept:
+                self.absent.extend(f"bars of the front: {line}" for line in left_out.lines)
+            # Of none it raises what is wrong with the first.
+            trials = kept or self.complete
             return analyse(
-                self.study, self.complete, self.resamples, wanted, level=self.level, aside=aside
+                self.study, trials, self.resamples, wanted, level=self.level, aside=aside
             )
         except FieldError as error:
             self.absent.append(f"intervals of the Pareto front: {error}")

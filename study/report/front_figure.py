@@ -102,14 +102,15 @@ def draw_front(
         inside = [record for record in front if record.name not in outside]
         _draw_intervals(axes, inside, places, objectives[:2], analysis)
     shares = {} if analysis is None else analysis.shares
+    bare = [one for one in front if analysis is not None and one.name not in analysis.intervals]
     for record in front:
-        share = shares.get(record.name, 0.5)
+        share = 0.0 if record in bare else shares.get(record.name, 0.5)
         _draw_member(axes, places[record.name], styles[record.label], share)
     axes.add_line(_ring(9.0, [places[knee.name]]))
 
     entries = _entries(styles, knee, len(front), len(objectives))
     lying = (len(outside), sum(record.name in outside for record in front))
-    caption = _caption(len(finished), lying, samples, objectives, analysis, aside)
+    caption = _caption(len(finished), lying, samples, objectives, analysis, aside, len(bare))
     finish(figure, [axes], title, entries, caption, height)
     return figure
 
@@ -214,7 +215,7 @@ def _draw_intervals(
     """A bar along each axis whose objective has an interval; the axes grow to fit it."""
     for record in records:
         for along, objective in enumerate(objectives):
-            interval = analysis.intervals[record.name].get(objective.metric)
+            interval = analysis.intervals.get(record.name, {}).get(objective.metric)
             if interval is not None:
                 _draw_bar(axes, along, places[record.name], interval)
 
@@ -286,13 +287,21 @@ def _caption(
     objectives: Sequence[Objective],
     analysis: Analysis | None,
     aside: Reasons,
+    bare: int,
 ) -> str:
-    """The figure's content and limits. lying: trials outside the axes; those on the front."""
+    """The figure's content and limits. lying: trials outside the axes; those on the front. bare:
+    those on the front that the analysis leaves out."""
     split = f"{samples:,} validation samples" if samples is not None else "Validation split"
     sure = "no intervals" if analysis is None else f"bars: {analysis.named}"
     sentences = [f"{split}; {trials:,} complete trial{'s' * (trials != 1)}; {sure}."]
     if aside:
         sentences.append(f"Not drawn: {set_aside_line(aside)}")
+    if bare:
+        trials_are = "1 trial is" if bare == 1 else f"{bare:,} trials are"
+        sentences.append(
+            f"{trials_are} on the front without bars and share: the predictions are lost. The"
+            " shares of the others are too large."
+        )
     if len(objectives) > 1:
         sentences.append(
             "Knee: the compromise, farthest from the line between the front's extremes."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from study.analysis.left_out import some
 from study.analysis.reliability import Reliability, diagram
 from study.schema.temperature import is_doubtful, temperature_note
 from study.store.files import PREDICTIONS, stored_predictions
@@ -12,9 +13,6 @@ from study.store.trials import TrialRecord
 from trainables.machine import in_threads
 from trainables.plain import Plain
 from trainables.problems import FieldError
-
-MOST_NAMED = 5  # trials that one note names
-
 
 Drawn = dict[str, Plain]
 
@@ -34,7 +32,7 @@ def diagrams(study: Study, finished: Sequence[TrialRecord]) -> tuple[dict[str, D
         else:
             found[record.name] = one
     return found, [
-        f"No reliability diagram for {_some(names)}: {PREDICTIONS} {why}"
+        f"No reliability diagram for {some(names)}: {PREDICTIONS} {why}"
         for why, names in lacking.items()
     ]
 
@@ -71,8 +69,3 @@ def _bins(found: Reliability) -> Drawn:
     columns = (found.numbers, found.counts.astype(int), found.confidence.round(5), *hits)
     bins = list(zip(*(column.tolist() for column in columns), strict=True))
     return {"ece": float(f"{found.ece:.6g}"), "bins": bins}
-
-
-def _some(names: Sequence[str]) -> str:
-    rest = len(names) - MOST_NAMED
-    return ", ".join(names[:MOST_NAMED]) + (f" and {rest:,} more" if rest > 0 else "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ from study.store.study import Study
 from study.store.trials import TrialRecord
 from trainables.files.digest import file_digest
 from trainables.files.regular import NotAFile
+from trainables.machine import in_threads
 from trainables.problems import FieldError
 
 if TYPE_CHECKING:
@@ -66,6 +67,18 @@ def stored_predictions(study: Study, record: TrialRecord, keep: bool = False) ->
     if keep:
         study.kept[record.name] = found
     return found
+
+
+def lost_predictions(study: Study, records: Iterable[TrialRecord]) -> dict[str, str]:
+    """What is wrong with the predictions of complete trials, by name: missing, altered, unreadable.
+    Whole ones are absent."""
+    finished = [record for record in records if record.state == "complete"]
+
+    def problem(record: TrialRecord) -> str | None:
+        return file_problem(study.files(record) / PREDICTIONS, record.digests.get(PREDICTIONS))
+
+    found = in_threads(problem, finished)
+    return {record.name: why for record, why in zip(finished, found, strict=True) if why}
 
 
 def stored_classifier(

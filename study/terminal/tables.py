@@ -98,7 +98,7 @@ def _floors(
 
 
 def _interval(record: TrialRecord, metric: str, analysis: Analysis | None) -> Interval | None:
-    return None if analysis is None else analysis.intervals[record.name].get(metric)
+    return None if analysis is None else analysis.intervals.get(record.name, {}).get(metric)
 
 
 def human_count(count: int) -> str:
