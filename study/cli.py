@@ -27,7 +27,18 @@ from trainables.plugins import in_a_line, raised_in, stems
 from trainables.problems import UserError, nearest
 
 # Space is often freed; a name that is too long stays so.
-OS_ERRORS = {errno.ENOSPC: INTERRUPTED, errno.EDQUOT: INTERRUPTED, errno.ENAMETOOLONG: MISTAKE}
+OS_ERRORS = {
+    errno.ENOSPC: INTERRUPTED,
+    errno.EDQUOT: INTERRUPTED,
+    errno.ENAMETOOLONG: MISTAKE,
+    errno.ENOTDIR: MISTAKE,
+    errno.EISDIR: MISTAKE,
+    errno.EEXIST: MISTAKE,
+}
+OS_MENDS = {
+    errno.ENOTDIR: " A part of this path is a file. Give another path.",
+    errno.EEXIST: " A folder is needed there. Give another path, or move the file away.",
+}
 GROUPS = {
     "Run a study": ("plan", "run", "status"),
     "Read results": ("answer", "pareto", "trials", "report", "figures", "evaluate", "list"),
@@ -165,7 +176,10 @@ def _exit_code(command: Callable[[], Any]) -> int:
         )
         return MISTAKE
     except OSError as error:  # no space, a file where a folder should be
-        errors.print(f"calstudy: {error}")
+        where = f"{error.filename}: " if error.filename else ""
+        errors.print(
+            f"calstudy: {where}{error.strerror or error}.{OS_MENDS.get(error.errno or 0, '')}"
+        )
         return OS_ERRORS.get(error.errno or 0, FAILED)
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,7 @@ from study.terminal.steps import Steps
 
 if TYPE_CHECKING:
     from study.analysis.prediction import Prediction
+    from study.analysis.states import Counts
     from study.engine.probe import ProbedStudy
     from study.schema.spec import StudySpec
     from study.store.study import Study
@@ -81,6 +82,7 @@ def plan(
         _print_explained(found.study)
     else:
         _print(found)
+    _check_room(found, spec.name)
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,20 @@ class Planned:
     probed: ProbedStudy | None = None
     whole: Prediction | None = None  # by the probe: of all trials trained to their end
     stopped: Prediction | None = None  # of all trials, if the study stops some early
+    lacks: str | None = None  # what `run` would say that this machine lacks
+
+    @cached_property
+    def counts(self) -> Counts:
+        """Its trials by state, as a run of the spec would count them."""
+        from study.analysis.states import count_states, snapshot, summed
+
+        labels = [variant.label for variant in self.study.variants]
+        states: dict[str, list[str]] = {label: [] for label in labels}
+        if self.stored is not None:
+            now = snapshot(self.stored)
+            for label, records in now.records.under(labels).by_label.items():
+                states[label] = [now.states[record.name] for record in records]
+        return summed(count_states(self.study.trials, found) for found in states.values())
 
 
 def _planned(
@@ -107,13 +123,24 @@ def _planned(
 ) -> Planned:
     """The study of the file; raises what `run` would raise."""
     from study.engine.preparation import existing_study, prepare_data
+    from study.engine.probe import slots_here
+    from study.machines.ray_session import ClusterError
+    from study.store.place import check_place
     from study.store.study import spec_and_study, storage_root
 
     study, opened = spec_and_study(file, storage, trials=trials)
     folder = storage_root(storage, study.storage) / study.name
+    check_place(file.name, folder, study.ledger)
     prepared = prepare_data(study, file.name, Steps(errors))
     stored = existing_study(study, file.name, folder, opened, prepared)
     found = Planned(study, folder, prepared, stored)
+    if address is None:
+        try:
+            slots_here(study, cpus)
+        except ClusterError as error:
+            if probe:
+                raise
+            return replace(found, lacks=str(error))
     if not probe and study.budget is None:
         return found
     return _probed(found, file.name, probe, address, cpus)
@@ -126,6 +153,7 @@ def _probed(
     from study.analysis.prediction import predict
     from study.engine.budget import expected_costs
     from study.engine.probe import probe_here, probe_on_cluster, slots_here
+    from study.store.place import check_room
 
     spec = found.study
     digest = found.prepared.digest
@@ -157,7 +185,10 @@ def _probed(
         probed = None
         if probe:
             probed = (on_cluster or probe_here)(spec, file_name, digest, labels, steps)
-        expected = expected_costs(spec, file_name, found.stored, digest, steps, on_cluster, probed)
+        room = partial(check_room, file_name, found.folder)
+        expected = expected_costs(
+            spec, file_name, found.stored, digest, steps, on_cluster, probed, room
+        )
     if probed is None:
         return replace(found, expected=expected)
     whole = predict(spec, probed.probes, slots)
@@ -165,6 +196,16 @@ def _probed(
     if spec.early_stopping is not None:
         stopped = predict(spec, probed.probes, slots, stopping=True)
     return replace(found, expected=expected, probed=probed, whole=whole, stopped=stopped)
+
+
+def _check_room(found: Planned, file_name: str) -> None:
+    """Raise SpecError if the storage has less room than what is left to train takes."""
+    from study.analysis.states import done
+    from study.store.place import check_room
+
+    if found.whole is not None:
+        share = 1 - done(found.counts) / found.counts["planned"]
+        check_room(file_name, found.folder, share * found.whole.total("disk"))
 
 
 def _plain(found: Planned, explained: bool) -> dict[str, object]:
@@ -180,6 +221,8 @@ def _plain(found: Planned, explained: bool) -> dict[str, object]:
             "shape": list(found.prepared.input_shape),
             "sizes": dict(found.prepared.sizes),
         },
+        "trials": found.counts,
+        "lacks": found.lacks,
         "explain": [row._asdict() for row in explain(study)] if explained else [],
         "warnings": list(advice(study)),
     }
@@ -205,19 +248,35 @@ def _print(found: Planned) -> None:
         " epochs",
         style="bold",
     )
+    console.say(f"trials: {_done_text(found)}")
     _print_data(study, found.prepared)
     _print_aims(study, found.prepared)
     _print_methods(study)
     if note := serves_note(study.objectives, serves_of(study, found.stored)):
         console.say(f"{note}.")
-    if study.budget is not None:
+    if study.budget is not None and found.lacks is None:
         console.say(f"{paid_line(study, found.stored, found.expected)}.")
     if found.probed is not None and found.whole is not None:
         _print_prediction(found.whole, found.stopped, found.probed)
     console.print(f"results go to {found.folder}")
+    if found.lacks is not None:
+        console.say(f"`run` would refuse here: {found.lacks}")
     console.print(
         "add --explain for every key with its default and every range with its source", style="dim"
     )
+
+
+def _done_text(found: Planned) -> str:
+    """`none of 48 is done`, or `12 of 48 are done (10 complete, ...); `calstudy run` goes on`."""
+    from study.analysis.states import done, in_words
+
+    counts = found.counts
+    ended = done(counts)
+    planned = counts["planned"]
+    if not ended and not counts["interrupted"] and not counts["running"]:
+        return f"none of {planned:,} is done"
+    goes_on = "nothing is left to train" if ended == planned else "`calstudy run` trains the rest"
+    return f"{ended:,} of {planned:,} are done ({in_words(counts)}); {goes_on}"
 
 
 def _print_explained(study: StudySpec) -> None:

@@ -102,13 +102,15 @@ def expected_costs(
     say: Callable[[str], None],
     probe: Callable[..., ProbedStudy] | None = None,
     probed: ProbedStudy | None = None,
+    room: Callable[[float], None] = lambda disk: None,
 ) -> dict[str, float]:
     """By label, what a trial costs in hours of the budget: the mean of its ended ones, else by a
     probe.
 
     stored: the study as it exists. digest: of the data. probe: `probe_on_cluster` where Ray is
-    joined; default: `probe_here`. Without a budget nothing is probed. Raises SpecError if the
-    budget cannot pay for what is tried first, or a method fails in the probe.
+    joined; default: `probe_here`. room: is told the bytes of all trials of what was probed. Without
+    a budget nothing is probed. Raises SpecError if the budget cannot pay for what is tried first,
+    or a method fails in the probe.
     """
     if spec.budget is None:
         return {}
@@ -118,11 +120,14 @@ def expected_costs(
     if stored is not None:
         expected = means(stored, records, unit)
     if missing := [label for label in records.labels if label not in expected]:
+        probed_here = probed is None
         if probed is None:
             probed = (probe or probe_here)(spec, file_name, digest, missing, say)
         prediction = predict(
             spec, {label: probed.probes[label] for label in missing}, 1, stopping=True
         )
+        if probed_here:
+            room(prediction.total("disk"))
         for one in prediction.methods:
             hours = one.epochs_share * one.trial_seconds / 3600
             expected[one.label] = hours * rate(spec.resources_of(one.label), unit)

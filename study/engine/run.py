@@ -23,12 +23,18 @@ from study.engine.preparation import (
     prepare_data,
     record_spec,
 )
-from study.engine.probe import probe_on_cluster
-from study.machines.admission import check_nodes, fit_again, needed_of, usable_gpus_here
+from study.engine.probe import probe_on_cluster, slots_here
+from study.machines.admission import check_nodes, fit_again, needed_of
 from study.machines.fit_nodes import FitNodes
 from study.machines.guarded import Unfit, guarded
 from study.machines.nodes import PROBE, send_as_source
-from study.machines.ray_session import check_address, control_store, joined, set_environment
+from study.machines.ray_session import (
+    ClusterError,
+    check_address,
+    control_store,
+    joined,
+    set_environment,
+)
 from study.machines.stopping import Stopping, temporary_folder
 from study.machines.watching import watched
 from study.schema.errors import LedgerError
@@ -38,6 +44,7 @@ from study.schema.uris import resolve_uri
 from study.store.database_lock import DatabaseLock
 from study.store.driver_lock import driver_lock
 from study.store.ledger import Ledger, open_ledger
+from study.store.place import check_place, check_room
 from study.store.study import Study
 from study.store.targets import Targets
 from study.store.trials import Trials
@@ -89,17 +96,17 @@ def run_study(
         address = None  # only MLflow may lack something, for which no cluster is needed
     if address is not None:
         check_address(address)
+    check_place(file_name, directory, spec.ledger)
     prepared = prepare_data(spec, file_name, display.steps())
     targets = Targets(root)
     targets.check(spec, prepared.digest, file_name)
     stored = existing_study(spec, file_name, directory, opened, prepared)
     expected: dict[str, float] = {}
+    room = partial(check_room, file_name, directory)
     if address is None:  # before anything is written
         with display.steps() as steps:
-            if any(each.gpu for each in spec.needs.values()):
-                steps("trying the GPU")
-                usable_gpus_here(spec.trained_in)
-            expected = expected_costs(spec, file_name, stored, prepared.digest, steps)
+            _check_machine(spec, directory, stored, cpus, steps)
+            expected = expected_costs(spec, file_name, stored, prepared.digest, steps, room=room)
     make_folders(spec, directory, stored)
     if line := kept_line(spec):
         display.say(line)
@@ -110,7 +117,9 @@ def run_study(
     ):
         if address is not None:
             probe = partial(probe_on_cluster, off=[unfit.node for unfit in cluster.unfit])
-            expected = expected_costs(spec, file_name, stored, prepared.digest, steps, probe)
+            expected = expected_costs(
+                spec, file_name, stored, prepared.digest, steps, probe, room=room
+            )
         steps("opening the ledger")
         study = record_spec(spec, file_name, directory, prepared, tracking, stored)
         stopping.resume = _resumes(study, asked_address, cpus)
@@ -130,6 +139,20 @@ def _resumes(study: Study, address: str | None, cpus: int | None) -> str | None:
     given = [] if address is None else ["--address", address]
     given += [] if cpus is None else ["--cpus", str(cpus)]
     return study.command(study.resumed_by, *given)
+
+
+def _check_machine(
+    spec: StudySpec, directory: Path, stored: Study | None, cpus: int | None, steps: ShowsSteps
+) -> None:
+    """Raise ClusterError if trials do not fit on this machine, unless all have ended: nothing is
+    trained then."""
+    if any(each.gpu for each in spec.needs.values()):
+        steps("trying the GPU")
+    try:
+        slots_here(spec, cpus)
+    except ClusterError:
+        if not is_trained(spec, directory, stored):
+            raise
 
 
 @dataclass(frozen=True)

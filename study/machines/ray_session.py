@@ -286,6 +286,11 @@ def check_fits(
             wanted = " and ".join(f"{need:g} {kind}" for kind, need in resources.to_ray().items())
             if cpus is not None:
                 gpus = nodes[0]["Resources"].get("GPU", 0.0)
+                if resources.gpu and not gpus:
+                    raise ClusterError(
+                        f"resources: no GPU here; a trial of {label} needs {wanted}",
+                        "Run with --address, submit it, or run on a node with 1 GPU.",
+                    )
                 why = f" ({cpus.why})" if cpus.why else ""
                 given = f"{cpus.count} CPU{why} and {gpus:g} GPU"
                 more = (

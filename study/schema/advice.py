@@ -1,4 +1,5 @@
-"""`plan` warns of objectives that a study may have but that do not say what its user wants."""
+"""`plan` warns of what a study may have but that does not do what its user wants: objectives that
+do not say it, trials that search nothing."""
 
 from __future__ import annotations
 
@@ -20,6 +21,22 @@ def advice(spec: StudySpec) -> Iterator[str]:
     for objective in spec.objectives:
         yield from _of_ranking(objective.metric)
     yield from _of_what_a_temperature_removes(spec)
+    yield from _of_no_search(spec)
+
+
+def _of_no_search(spec: StudySpec) -> Iterator[str]:
+    """Methods whose trials are all settings tried first."""
+    by_count: dict[int, list[str]] = {}
+    for variant in spec.variants:
+        first = len(variant.space.defaults)
+        if variant.space.distributions and spec.trials <= first:
+            by_count.setdefault(first, []).append(variant.label)
+    for first, labels in by_count.items():
+        count = f"{spec.trials} trial{'s' * (spec.trials > 1)}"
+        yield (
+            f"nothing is searched in {', '.join(labels)}: the {count} are settings tried first"
+            f" ({first}). Write trials: {first + 1} or more."
+        )
 
 
 def _of_guessing(spec: StudySpec) -> Iterator[str]:

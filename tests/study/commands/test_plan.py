@@ -1,12 +1,20 @@
 """What `run` would refuse, `plan` refuses."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.study.command_line import here, write_spec
+from study.engine import probe
+from study.store import place
+from study.store.study import record_facts
+from tests.study.command_line import here, here_json, write_spec
+from tests.study.made import made_study
+from trainables.loading.cache import prepare
+
+METRICS = {"accuracy": 0.9, "ece": 0.1, "ts_ece": 0.1, "nll": 0.3}
 
 
 @pytest.mark.parametrize(
@@ -140,3 +148,118 @@ def test_how_much_of_a_gpu_the_images_take(tmp_path: Path) -> None:
         f"images: {(1151 * 10 * 10 + 287 * 8 * 8) / 1e6:.1f} MB of a trial's share of its GPU's"
         " memory" in shown
     )
+
+
+# ---- what this machine lacks ---------------------------------------------------------------------
+
+
+def test_a_machine_without_a_gpu_is_said_as_run_says_it(tmp_path: Path) -> None:
+    """The laptop on which a study for a cluster is written: `plan` ends with 0, `run` with 2, with
+    nothing made."""
+    spec = write_spec(tmp_path / "small.yaml", resources={"cpu": 1, "gpu": 1})
+    said = (
+        "resources: no GPU here; a trial of cross_entropy needs 1 CPU and 1 GPU. Run with"
+        " --address, submit it, or run on a node with 1 GPU.\n"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(probe, "usable_gpus_here", lambda precision: 0)
+        shown = here("plan", spec, "--storage", tmp_path)
+        assert f"`run` would refuse here: {said}" in shown
+        assert here_json("plan", spec, "--storage", tmp_path)["lacks"] == said.strip()
+        assert here("run", spec, "--storage", tmp_path, check=2).endswith(said)
+        assert here("plan", spec, "--probe", "--storage", tmp_path, check=2).endswith(said)
+        # What a GPU-hour buys is not known here, and that is no mistake.
+        paid = write_spec(
+            tmp_path / "small.yaml", resources={"cpu": 1, "gpu": 1}, budget={"gpu_hours": 1}
+        )
+        assert f"`run` would refuse here: {said}" in here("plan", paid, "--storage", tmp_path)
+    assert not (tmp_path / "small").exists()
+
+
+def test_a_study_that_is_trained_needs_no_gpu(tmp_path: Path) -> None:
+    """Only what MLflow lacks is left."""
+    keys: dict[str, Any] = {"methods": ["cross_entropy"], "trials": 1, "epochs": 1}
+    here("run", write_spec(tmp_path / "small.yaml", **keys), "--storage", tmp_path)
+    spec = write_spec(tmp_path / "small.yaml", **keys, resources={"cpu": 1, "gpu": 1})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(probe, "usable_gpus_here", lambda precision: 0)
+        assert "1/1 trials" in here("run", spec, "--storage", tmp_path)
+
+
+@pytest.mark.parametrize("command", ["plan", "run"])
+def test_a_storage_that_cannot_be(tmp_path: Path, command: str) -> None:
+    """Each is one line with the file that stands in the way, and no `[Errno 20]`."""
+    spec = write_spec(tmp_path / "small.yaml", trials=1)
+    file = tmp_path / "file"
+    file.write_text("a thesis")
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "nowhere")
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "small").write_text("also a file")
+    for storage, there, what in (
+        (file, file, "is a file"),
+        (file / "below" / "it", file, "is a file"),
+        (link, link, "is a link to nothing"),
+        (tmp_path / "taken", tmp_path / "taken" / "small", "is a file"),
+    ):
+        assert here(command, spec, "--storage", storage, check=2) == (
+            f"small.yaml: storage: {there} {what}, where a folder is needed. Give another folder"
+            " with --storage.\n"
+        )
+    # Not even root makes a folder there.
+    said = here(command, spec, "--storage", "/proc/studies", check=2)
+    assert said.startswith("small.yaml: storage: no folder can be made in /proc (")
+    ledger = write_spec(tmp_path / "other.yaml", trials=1, ledger=str(file / "ledger.log"))
+    said = here(command, ledger, "--storage", tmp_path, check=2)
+    assert said.startswith(f"other.yaml: ledger: {file} is a file, where a folder is needed.")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        *("file", "link", "other.yaml", "small.yaml", "taken")
+    ]
+
+
+def test_less_room_than_predicted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk with a kilobyte: the prediction is shown, and the last line refuses. With a budget
+    `run` probes too, and refuses alike."""
+    full = shutil.disk_usage(tmp_path)._replace(free=1000)
+    monkeypatch.setattr(place.shutil, "disk_usage", lambda path: full)
+    keys: dict[str, Any] = {"methods": ["cross_entropy"], "trials": 2, "epochs": 1}
+    spec = write_spec(tmp_path / "small.yaml", **keys)
+    shown = here("plan", spec, "--probe", "--storage", tmp_path, check=2)
+    *_, last = shown.splitlines()
+    assert last.startswith(f"small.yaml: storage: {tmp_path} has 1e-06 GB free, and what is to be")
+    assert "CPU time: about" in shown
+    assert here_json("plan", spec, "--storage", tmp_path)["lacks"] is None
+    spec = write_spec(tmp_path / "small.yaml", **keys, budget={"cpu_hours": 10})
+    assert f"storage: {tmp_path} has 1e-06 GB" in here("run", spec, "--storage", tmp_path, check=2)
+    assert not (tmp_path / "small").exists()
+
+
+# ---- how far it is -------------------------------------------------------------------------------
+
+
+def test_it_says_how_many_trials_are_done(tmp_path: Path) -> None:
+    trials = {"cross_entropy": [(METRICS, [])], "focal": [(METRICS, []), ({}, [])]}
+    study = made_study(tmp_path, "small", trials, planned=3)
+    digest = prepare(study.spec.data, study.spec.seed).digest
+    record_facts(study.directory, data_digest=digest)
+    spec = tmp_path / "small.yaml"
+    spec.write_text(yaml.safe_dump({**study.plain, "trials": 3}))
+    assert "trials: 3 of 6 are done (2 complete, 1 failed, 3 to do); `calstudy run`" in here(
+        "plan", spec, "--storage", tmp_path
+    )
+    found = here_json("plan", spec, "--storage", tmp_path, "--trials", 4)["trials"]
+    assert (found["planned"], found["complete"], found["failed"], found["to_do"]) == (8, 2, 1, 5)
+    new = write_spec(tmp_path / "new.yaml", name="new")
+    assert "trials: none of 6 is done\n" in here("plan", new, "--storage", tmp_path)
+
+
+def test_it_says_where_nothing_is_searched(tmp_path: Path) -> None:
+    """focal has three published settings (gamma 3, 2, 1)."""
+    keys = {"methods": ["focal"], "search_space": {}}
+    said = (
+        "warning: nothing is searched in focal: the 3 trials are settings tried first (3). Write"
+        " trials: 4 or more.\n"
+    )
+    spec = write_spec(tmp_path / "small.yaml", trials=3, **keys)
+    assert said in here("plan", spec, "--storage", tmp_path)
+    assert "nothing is searched" not in here("plan", spec, "--trials", 4, "--storage", tmp_path)

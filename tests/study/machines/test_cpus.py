@@ -106,16 +106,17 @@ def test_the_fewest_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             Resources(cpu=2),
             Cpus(1, "SLURM_CPUS_PER_TASK", 8),
             (
-                "needs 2 CPU; this machine gives 1 CPU (SLURM_CPUS_PER_TASK) and 0 GPU. Request"
-                " less, or run it on a larger machine, or say with --cpus that you may use more."
+                "a trial of focal needs 2 CPU; this machine gives 1 CPU (SLURM_CPUS_PER_TASK) and 0"
+                " GPU. Request less, or run it on a larger machine, or say with --cpus that you may"
+                " use more."
             ),
         ),
         (
             Resources(cpu=1, gpu=1),
             Cpus(8, None, 8),
             (
-                "needs 1 CPU and 1 GPU; this machine gives 8 CPU and 0 GPU. Request less, or run it"
-                " on a larger machine."
+                "no GPU here; a trial of focal needs 1 CPU and 1 GPU. Run with --address, submit"
+                " it, or run on a node with 1 GPU."
             ),
         ),
     ],
@@ -124,4 +125,4 @@ def test_a_trial_that_does_not_fit(resources: Resources, cpus: Cpus, words: str)
     node = {"Alive": True, "Resources": {"CPU": float(cpus.count)}}
     with pytest.raises(ClusterError) as refused:
         check_fits([node], {"focal": resources}, cpus)
-    assert str(refused.value) == f"resources: a trial of focal {words}"
+    assert str(refused.value) == f"resources: {words}"
