@@ -125,6 +125,8 @@ class Voice(Protocol):
 
     def silence(self, patience: float) -> None: ...
 
+    def on_broken_pipe(self) -> None: ...
+
 
 class Ending(Stopping):
     """Ends a command: its process, and those it started, end soon after the request, with
@@ -220,15 +222,25 @@ class Ending(Stopping):
     # ---- the thread that watches -----------------------------------------------------------------
 
     def _watch(self) -> None:
+        watched = select.poll()
+        watched.register(self._wake, select.POLLIN)
+        # Its reader may be gone long before a line is due.
+        watched.register(2 if self._console.stderr else 1, 0)
         while not (self.requested() or self._over):
-            self._hear(None)
+            for file, event in watched.poll():
+                if file == self._wake:
+                    self._hear(0.0)
+                elif event & (select.POLLERR | select.POLLHUP):
+                    self._console.on_broken_pipe()
+                else:  # it is no open file
+                    watched.unregister(file)
         if not self._over:
             self._wait_for_the_orderly_way()
             self._end()
         os.close(self._wake)
         os.close(self._waker)
 
-    def _hear(self, seconds: float | None) -> bool:
+    def _hear(self, seconds: float) -> bool:
         """Wait for a signal, or for another thread; whether it was a signal after the first one and
         its twin."""
         if not select.select([self._wake], [], [], seconds)[0]:

@@ -336,8 +336,9 @@ def test_what_was_ignored_at_the_start_stays_ignored() -> None:
         f"{PRINTING}\nprinting()",
         f"{PRINTING}\nthreading.Thread(target=printing, daemon=True).start(){ASLEEP}",
         f"{PRINTING}\nwith stop.deferred():\n    printing()",
+        f"console.print('a line'){ASLEEP}",
     ],
-    ids=["at once", "printed by a thread", "deferred for too long"],
+    ids=["at once", "printed by a thread", "deferred for too long", "nothing more is printed"],
 )
 def test_an_output_that_nobody_reads_any_more(body: str) -> None:
     """`| head -1`. The last word goes where there is somebody."""
