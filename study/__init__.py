@@ -1,22 +1,38 @@
 """The experiment: many trials asked for, and what they leave read. `from study import
 Study` opens one in Python."""
 
+import warnings
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from study.notebook.process import CommandFailed as CommandFailed
     from study.python import Study as Study
+    from study.schema.errors import TryAgain as TryAgain
+    from trainables.problems import UserError as UserError
 
-__all__ = ["Study"]
+_PLACES = {
+    "Study": "study.python",  # only when it is asked for: it imports Optuna
+    "UserError": "trainables.problems",
+    "TryAgain": "study.schema.errors",
+    "CommandFailed": "study.notebook.process",
+}
+__all__ = ["CommandFailed", "Study", "TryAgain", "UserError"]
 
 
 def __getattr__(name: str) -> Any:
-    if name != "Study":
+    if name not in _PLACES:
         raise AttributeError(f"module 'study' has no attribute '{name}'")
     from calstudy import foreign_package
 
     problem = foreign_package()
     if problem is not None:
         raise ImportError(problem)
-    from study.python import Study  # only now: it imports Optuna
+    with warnings.catch_warnings():
+        # In a notebook Optuna's progress bars, which nothing here draws, ask for a widget.
+        warnings.filterwarnings("ignore", message="IProgress not found")
+        return getattr(import_module(_PLACES[name]), name)
 
-    return Study
+
+def __dir__() -> list[str]:
+    return __all__

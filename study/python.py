@@ -2,29 +2,73 @@
 
 from __future__ import annotations
 
+import re
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from search_spaces import strict_yaml
+from study.notebook.places import place_here
+from study.notebook.process import run_command
+from study.notebook.shown import Answer, Plan, option_words
+from study.schema.arguments import differing_lines, plain_keys
+from study.schema.errors import SpecError, located
 from study.store import study as store
+from study.store.confirmed import confirming_directory
 from study.store.files import HISTORY, checked_file, stored_predictions
 from study.store.history import read_history
 from study.store.openings import tested_predictions
 from study.store.recorded import Recorded
-from trainables.problems import FieldError, nearest
+from trainables.problems import FieldError, UserError, nearest
 
 if TYPE_CHECKING:
     import pandas
 
+    from study.schema.reading import ParsedSpec
+    from study.schema.spec import StudySpec
     from trainables.outputs.predictions import Predictions
 
 SPLITS = ("validation", "test")  # whose predictions are kept
 
 
-class Study(store.Study):
-    """A study on disk, with its trials as pandas DataFrames.
+class Study:
+    """A study: begun on disk, or to be run. Its trials are pandas DataFrames.
 
-    Everything read here is from the validation split; only `calstudy confirm` opens the test split.
+    Everything read here is from the validation split; only `confirm` opens the test split. A
+    command runs in a process of its own. Ctrl-C, or interrupting the cell, stops it in order, and
+    it ends if this process dies. Raises UserError for what the user can mend, TryAgain where
+    calling it again goes on, and otherwise CommandFailed.
     """
+
+    def __init__(self, directory: Path, spec: StudySpec | None, file_name: str = "") -> None:
+        """spec: what `run` will run; None: what the study recorded."""
+        self._directory = directory
+        self._spec = spec
+        self._file_name = file_name or f"{directory.name}.yaml"
+        self._stored: store.Study | None = None
+
+    @classmethod
+    def create(cls, **keys: Any) -> Study:
+        """The study of these keys, those of a study's YAML: name, data, model, methods, ...
+
+        With equal keys it opens the study that has begun; else it raises SpecError with the lines
+        that differ. Relative paths start at the working directory. Nothing is written before `run`.
+        """
+        made = cls.from_spec(keys)
+        if (made._directory / "study.yaml").exists():
+            was = store.open_directory(made._directory, made.name).spec.to_mapping()
+            if lines := differing_lines(was, made.spec.to_mapping()):
+                raise SpecError(
+                    "",
+                    "name",
+                    f"'{made.name}' has begun with other keys ({made._directory})",
+                    "Restore these lines, or write another name. To go on with more trials or"
+                    " methods, use Study.from_spec({...}):",
+                    differences=lines,
+                )
+        return made
 
     @classmethod
     def open(cls, study: str | Path, storage: str | Path | None = None) -> Study:
@@ -33,24 +77,54 @@ class Study(store.Study):
         storage: default: $CALSTUDY_STORAGE, else ./studies. Raises SpecError if there is none.
         """
         found = store.open_study(str(study), _text(storage))
-        return cls(found.directory, found.plain, found.recorded)
+        return cls(found.directory.absolute(), None)
 
     @classmethod
-    def from_spec(cls, spec: str | Path, storage: str | Path | None = None) -> Study:
-        """The study of a spec, run or not yet. Raises SpecError if the spec is invalid."""
-        read, opened = store.spec_and_study(Path(spec), _text(storage))
+    def from_spec(
+        cls, spec: str | Path | Mapping[str, Any], storage: str | Path | None = None
+    ) -> Study:
+        """The study of a file, or of its keys in a dict, run or not yet.
+
+        Run again with more trials or methods, it goes on. Raises SpecError if it is invalid.
+        """
+        parsed = _parsed(spec)
+        read, _ = store.begun(parsed, _text(storage))
         root = store.storage_root(_text(storage), read.storage)
-        if begun := store.reopened(root / read.name, opened):
-            found = cls(begun.directory, begun.plain, begun.recorded)
-            found.__dict__["spec"] = read  # `run` continues with what the file says now
-            return found
-        made = cls.of(root / read.name, read, Recorded())
-        return cls(made.directory, made.plain, made.recorded)
+        return cls(root / read.name, read, parsed.file_name)
+
+    # ---- what it is ------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        return self._directory.name
+
+    @property
+    def directory(self) -> Path:
+        """Where it lies, or will."""
+        return self._directory
+
+    @property
+    def spec(self) -> StudySpec:
+        """The checked study."""
+        return self._spec or self._now().spec
+
+    def __repr__(self) -> str:
+        from study.analysis.states import in_words, snapshot, summed
+
+        states = "not run yet"
+        if self._has_begun():
+            states = in_words(summed(snapshot(self._now()).counts.values()))
+        return f"Study({self.name!r}: {states}; {self.directory})"
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if not name.startswith("_")]
+
+    # ---- its trials ------------------------------------------------------------------------------
 
     def trials(self) -> pandas.DataFrame:
         """One row per trial, in any state: trial, method, number, state, front; each searched value
         by its path; each metric of the result; epoch, samples, seconds, attempts, started, ended,
-        device, training, reason.
+        device, training, reason. Of a confirmation also each metric on test, as `test_ece`.
 
         Trials not proposed yet have no row. Times are UTC. `seconds` and `samples` count training
         only. A value that a trial lacks is missing.
@@ -59,7 +133,7 @@ class Study(store.Study):
 
         from study.analysis.trial_rows import trial_rows
 
-        frame = pandas.DataFrame(trial_rows(self))
+        frame = pandas.DataFrame(trial_rows(self._now()))
         for column in ("started", "ended"):
             if column in frame:
                 frame[column] = pandas.to_datetime(frame[column], unit="s", utc=True)
@@ -74,10 +148,11 @@ class Study(store.Study):
         """
         import pandas
 
+        now = self._now()
         rows = []
-        for record in self.records():
+        for record in now.records():
             if HISTORY in record.digests:
-                history = read_history(checked_file(self, record, HISTORY), record.name)
+                history = read_history(checked_file(now, record, HISTORY), record.name)
                 named = {"trial": record.name, "method": record.label, "number": record.number}
                 rows += [named | row for row in history]
         frame = pandas.DataFrame(rows)
@@ -89,7 +164,8 @@ class Study(store.Study):
         """The rows of `trials` on the Pareto front, best by the first objective first."""
         from study.analysis.ranking import Ranking
 
-        names = [record.name for record in Ranking(self, self.records()).front]
+        now = self._now()
+        names = [record.name for record in Ranking(now, now.records()).front]
         frame = self.trials()
         if frame.empty:
             return frame
@@ -98,37 +174,191 @@ class Study(store.Study):
     def predictions(self, trial: str, split: str = "validation") -> Predictions:
         """Logits [N, K] and labels [N] of a complete trial: `focal/0007`.
 
-        split: `test` reads what `calstudy confirm` wrote of a confirmation's trial when it opened
-        the test split; it opens nothing itself. Raises FieldError if there is no such trial, if it
-        was not measured on test, or if the file is missing or altered.
+        split: `test` reads what `confirm` wrote of a confirmation's trial when it opened the test
+        split; it opens nothing itself. Raises FieldError if there is no such trial, if it was not
+        measured on test, or if the file is missing or altered.
         """
-        record = self.records().named(trial, "trial")
+        now = self._now()
+        record = now.records().named(trial, "trial")
         if split not in SPLITS:
             raise FieldError("split", f"there is no split '{split}'", nearest(split, SPLITS))
         if split == "test":
-            return tested_predictions(self, record)
-        return stored_predictions(self, record)
+            return tested_predictions(now, record)
+        return stored_predictions(now, record)
 
-    def run(self, address: str | None = None) -> Study:
-        """Run the missing trials, as `calstudy run` does; returns the study as it then is.
+    # ---- its commands ----------------------------------------------------------------------------
 
-        address: a Ray cluster; default: this machine, with the CPUs that Slurm, a cgroup or the
-        affinity leave us; for fewer or more use `calstudy run --cpus`. Ctrl-C stops it in order, as
-        long as that takes: unlike the command, it never ends your process.
+    def plan(
+        self,
+        *,
+        trials: int | None = None,
+        probe: bool = False,
+        explain: bool = False,
+        address: str | None = None,
+        cpus: int | None = None,
+    ) -> Plan:
+        """What `run` will do. probe: train a few epochs, and predict what the study costs. explain:
+        every key with its default, every range with its source."""
+        options = option_words(
+            trials=trials, probe=probe, explain=explain, address=address, cpus=cpus
+        )
+        return Plan(self._of_spec("plan", options, echo=False))
+
+    def run(
+        self,
+        address: str | None = None,
+        *,
+        trials: int | None = None,
+        cpus: int | None = None,
+        tracking: str | None = None,
+    ) -> Study:
+        """Run the missing trials; returns the study as it then is.
+
+        address: a Ray cluster; default: this machine, with the CPUs that are ours. trials: per
+        method, to go on with more.
         """
-        from study.engine.run import run_study
-        from study.terminal.console import SafeConsole
-        from study.terminal.display import ConsoleDisplay
+        options = option_words(address=address, trials=trials, cpus=cpus, tracking=tracking)
+        self._of_spec("run", options)
+        return type(self).open(self._directory)
 
-        display = ConsoleDisplay(SafeConsole(markup=False))
-        outcome = run_study(self.spec, self.name, self.directory.parent, None, address, display)
-        return type(self).open(outcome.study.directory)
+    def answer(self, *, temperature: bool | None = None, interval: float = 95) -> Answer:
+        """Which model to take, how sure that is, and what to do next.
 
-    def __repr__(self) -> str:
-        from study.analysis.states import in_words, snapshot, summed
+        temperature: as if the model were served with it, or as trained (False). interval: the level
+        of intervals, in percent.
+        """
+        options = [*_served(temperature), *option_words(interval=interval), "--json"]
+        return Answer.from_json(self._of_study("answer", options, echo=False)[-1])
 
-        states = in_words(summed(snapshot(self).counts.values())) if self.id else "not run yet"
-        return f"Study({self.name!r}: {states}; {self.directory})"
+    def confirm(
+        self,
+        *,
+        top: int | None = None,
+        pareto: bool = False,
+        trials: Sequence[str] = (),
+        seeds: int | None = None,
+        address: str | None = None,
+        cpus: int | None = None,
+        tracking: str | None = None,
+    ) -> Study:
+        """Retrain candidates with fresh seeds, then open the test split; returns the confirmation.
+
+        top: so many trials on validation; pareto: the front, the default; trials: these.
+        """
+        options = option_words(
+            top=top,
+            pareto=pareto,
+            trial=trials,
+            seeds=seeds,
+            address=address,
+            cpus=cpus,
+            tracking=tracking,
+        )
+        self._of_study("confirm", options)
+        return type(self).open(confirming_directory(self._directory))
+
+    def report(
+        self, output: str | Path | None = None, *, bootstrap: int = 1000, interval: float = 95
+    ) -> Path:
+        """Write the page of all results; returns its file. Default: report.html in the study's
+        directory."""
+        options = option_words(output=output, bootstrap=bootstrap, interval=interval)
+        self._of_study("report", options)
+        return Path(output or self._directory / "report.html").absolute()
+
+    def figures(
+        self,
+        output: str | Path | None = None,
+        *,
+        format: str = "png",
+        only: str | None = None,
+        trial: str | None = None,
+        bootstrap: int = 1000,
+        interval: float = 95,
+    ) -> list[Path]:
+        """Draw each figure that the study's files allow; returns their files. Default: figures in
+        the study's directory."""
+        options = option_words(
+            output=output,
+            format=format,
+            only=only,
+            trial=trial,
+            bootstrap=bootstrap,
+            interval=interval,
+        )
+        lines = self._of_study("figures", options)
+        return [Path(line.removeprefix("wrote ")) for line in lines if line.startswith("wrote ")]
+
+    def export(
+        self,
+        name: str,
+        *,
+        alias: str | None = None,
+        trial: str | None = None,
+        pick: str | None = None,
+        temperature: bool | None = None,
+        tracking: str | None = None,
+    ) -> str:
+        """Register one trial's model in MLflow; returns its URI, `models:/NAME/1`.
+
+        Default: the model that `answer` names.
+        """
+        options = option_words(name=name, alias=alias, trial=trial, pick=pick, tracking=tracking)
+        lines = self._of_study("export", [*options, *_served(temperature)])
+        found = re.search(rf"models:/{re.escape(name)}/\d+", "\n".join(lines))
+        assert found is not None
+        return found[0]
+
+    # ---- how they run ----------------------------------------------------------------------------
+
+    def _has_begun(self) -> bool:
+        return (self._directory / "study.yaml").exists()
+
+    def _now(self) -> store.Study:
+        """The study as it is on disk; one that has not begun has no trials."""
+        if self._spec is None or self._has_begun():
+            self._stored = store.open_directory(self._directory, self.name, self._stored)
+            return self._stored
+        return store.Study.of(self._directory, self._spec, Recorded())
+
+    def _of_study(self, command: str, options: Sequence[str], echo: bool = True) -> tuple[str, ...]:
+        """The output of a command about a study that has begun."""
+        if not self._has_begun():
+            raise UserError(f"{self.name} has not been run yet", "Run it: run()")
+        return run_command(
+            [command, str(self._directory), *options], place_here(), f"{command}()", echo
+        )
+
+    def _of_spec(self, command: str, options: Sequence[str], echo: bool = True) -> tuple[str, ...]:
+        """The output of a command about the spec."""
+        storage = ["--storage", str(self._directory.parent)]
+        with self._written() as file:
+            words = [command, str(file), *storage, *options]
+            return run_command(words, place_here(), f"{command}()", echo)
+
+    @contextmanager
+    def _written(self) -> Iterator[Path]:
+        """The spec as a file that its user never sees."""
+        with tempfile.TemporaryDirectory(prefix="calstudy-") as folder:
+            file = Path(folder) / self._file_name
+            file.write_text(strict_yaml.dump(self.spec.to_mapping()), encoding="utf-8")
+            yield file
+
+
+def _parsed(spec: str | Path | Mapping[str, Any]) -> ParsedSpec:
+    from study.schema.reading import parse_mapping, parse_spec
+
+    if not isinstance(spec, Mapping):
+        return parse_spec(Path(spec))
+    with located(""):
+        keys = plain_keys(spec)
+    return parse_mapping(keys, "")
+
+
+def _served(temperature: bool | None) -> list[str]:
+    if temperature is None:
+        return []
+    return ["--temperature" if temperature else "--raw"]
 
 
 def _text(path: str | Path | None) -> str | None:

@@ -35,6 +35,7 @@ from trainables.outputs.attempts import attempt_directory
 from trainables.problems import FieldError, UserError
 
 if TYPE_CHECKING:
+    from study.schema.reading import ParsedSpec
     from study.schema.spec import StudySpec
     from trainables.config import TrialConfig
     from trainables.outputs.predictions import Predictions
@@ -351,14 +352,18 @@ def spec_and_study(
     """
     from study.schema.reading import parse_spec
 
-    parsed = parse_spec(path, **overrides)
+    return begun(parse_spec(path, **overrides), storage)
+
+
+def begun(parsed: ParsedSpec, storage: str | None) -> tuple[StudySpec, Study | None]:
+    """`spec_and_study` of what is parsed already."""
     stored: Study | None = None
     with suppress(SpecError):  # running the spec says what is wrong
         stored = reopened(storage_root(storage, parsed.storage) / parsed.name, None)
     spec = parsed.spec(None if stored is None else stored.recorded_spaces)
     if stored is None and spec.serve is None and served_by_default(spec.objectives) is None:
         raise SpecError(
-            path.name,
+            parsed.file_name,
             "serve",
             "the objectives are of the network as trained and of its temperature",
             "Write which of them a registered model gives, serve: temperature or serve: raw.",

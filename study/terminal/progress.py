@@ -19,7 +19,7 @@ from study.analysis.ranking import Rules
 from study.analysis.states import Counts, count_states, done, in_words, summed
 from study.store.trials import Listener, TrialRecord, Trials
 from study.terminal.heartbeat import Heartbeat
-from study.terminal.steps import AGAIN_SECONDS, Steps
+from study.terminal.steps import AGAIN_SECONDS, Steps, passing, pause
 from study.terminal.tables import front_table, states_table
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ class Progress(Listener):
         if self._heartbeat is None and not self._console.is_terminal:
             self._heartbeat = Heartbeat(self._line)
             silent = time.monotonic() - self._steps.spoke
-            self._heartbeat.within(max(1.0, AGAIN_SECONDS - silent))
+            self._heartbeat.within(max(1.0, pause(AGAIN_SECONDS) - silent))
 
     # ---- display ---------------------------------------------------------------------------------
 
@@ -225,7 +225,7 @@ class Progress(Listener):
         if self._console.is_terminal:
             return
         is_last = len(self._finished) >= sum(self._planned.values())
-        wait = 0.0 if is_last else self._last_line + LINE_SECONDS - time.monotonic()
+        wait = 0.0 if is_last else self._last_line + pause(LINE_SECONDS) - time.monotonic()
         if wait <= 0:
             self._line()
         elif self._heartbeat is not None:
@@ -235,8 +235,8 @@ class Progress(Listener):
         """Print how far the study is, or what it waits for."""
         self._last_line = time.monotonic()
         if self._heartbeat is not None:
-            self._heartbeat.within(SILENT_SECONDS if self._has_ended else AGAIN_SECONDS)
-        self.said(self._waits or self._so_far())
+            self._heartbeat.within(pause(SILENT_SECONDS if self._has_ended else AGAIN_SECONDS))
+        self.said(passing(self._waits or self._so_far()))
 
     def _so_far(self) -> str:
         counts = summed(self._counts().values())

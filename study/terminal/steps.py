@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Any
 
@@ -14,6 +15,21 @@ from study.terminal.heartbeat import Heartbeat
 SAID_AFTER = 1.0  # seconds: on a pipe, a step that takes less is not said
 AGAIN_SECONDS = 30.0  # on a pipe, a step that takes longer is said again
 SHOWN_SECONDS = 5.0  # a step that takes longer is shown with its seconds
+# In the environment of a command whose output a program shows: it shows the lines that begin with
+# PASSING in one place.
+FOLLOWED = "CALSTUDY_FOLLOWED"
+PASSING = "» "
+
+
+def passing(line: str) -> str:
+    """A line of progress, as it is printed on a pipe."""
+    return f"{PASSING}{line}" if FOLLOWED in os.environ else line
+
+
+def pause(seconds: float) -> float:
+    """Seconds from one line of progress to the next: of those on a pipe, fewer where each takes the
+    place of the one before."""
+    return 1.0 if FOLLOWED in os.environ else seconds
 
 
 class Steps:
@@ -64,9 +80,9 @@ class Steps:
 
     def _say(self) -> None:
         if self._heartbeat is not None:
-            self._heartbeat.within(AGAIN_SECONDS)
+            self._heartbeat.within(pause(AGAIN_SECONDS))
         self.spoke = time.monotonic()
-        self._console.print(self._line(), highlight=False, soft_wrap=True)
+        self._console.print(passing(self._line()), highlight=False, soft_wrap=True)
 
     def _line(self) -> str:
         """What is done, and for how long if that is long."""

@@ -1,19 +1,21 @@
 """A study in Python: its frames against the records and files they are of."""
 
-import subprocess
-import sys
+import re
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas
 import pytest
 import torch
 
-from study import Study
+from study import Study, python
+from study.notebook.places import Place
 from study.schema.errors import SpecError
 from tests.study.command_line import here, write_spec
 from tests.study.made import made_study
 from trainables.outputs.predictions import Predictions
-from trainables.problems import FieldError
+from trainables.problems import FieldError, UserError
 
 
 def some_predictions(label: str, number: int) -> Predictions:
@@ -97,18 +99,145 @@ def test_a_study_that_is_not_there(tmp_path: Path) -> None:
         Study.open("nowhere", storage=tmp_path)
 
 
+# ---- keys as arguments ---------------------------------------------------------------------------
+
+
+def keys(folder: Path, **other: Any) -> dict[str, Any]:
+    return {
+        "name": "small",
+        "data": "digits",
+        "model": "mlp",
+        "methods": ["cross_entropy", "focal"],
+        "search_space": {"optimizer.lr": {"low": 0.01, "high": 0.5, "log": True}},
+        "trials": 1,
+        "epochs": 2,
+        "storage": str(folder),
+        **other,
+    }
+
+
+@pytest.fixture
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands run here, without Ray; test_process.py has the process of its own."""
+
+    def run(words: list[str], place: Place, again: str, echo: bool = True) -> tuple[str, ...]:
+        return tuple(here(*words).splitlines())
+
+    monkeypatch.setattr(python, "run_command", run)
+
+
+def test_keys_are_what_a_file_says(tmp_path: Path) -> None:
+    file = write_spec(tmp_path / "small.yaml", storage=str(tmp_path), trials=1)
+    given = keys(
+        tmp_path,
+        methods=("cross_entropy", "focal"),
+        epochs=np.int64(2),
+        storage=tmp_path,
+        optimizer={"lr": np.float32(0.5)},
+    )
+    of_file = {**Study.from_spec(file).spec.to_mapping()}
+    made = Study.create(**given)
+    found = made.spec.to_mapping()
+    assert found.pop("optimizer") == {**of_file.pop("optimizer"), "lr": 0.5}  # type: ignore[arg-type,dict-item]
+    assert found == of_file
+    assert repr(made) == f"Study('small': not run yet; {tmp_path / 'small'})"
+    assert not (tmp_path / "small").exists()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"epoch": 3}, "epoch: there is no key 'epoch'. Did you mean 'epochs'?"),
+        ({"methods": ["focl"]}, "Did you mean 'focal'?"),
+        ({"optimizer": {"lr": -1.0}}, "optimizer.lr: must be"),
+        ({"data": None}, "data"),
+        (
+            {"methods": {"focal"}},
+            "methods: must be a value that YAML can hold, got set. Write a number, a text, a list"
+            " or a dict.",
+        ),
+    ],
+)
+def test_wrong_keys_raise_with_the_mend(
+    tmp_path: Path, wrong: dict[str, Any], message: str
+) -> None:
+    for make in (lambda given: Study.create(**given), Study.from_spec):
+        with pytest.raises(UserError) as raised:
+            make(keys(tmp_path, **wrong))
+        assert message in str(raised.value) and str(raised.value).startswith(next(iter(wrong)))
+
+
+def test_a_key_that_is_missing() -> None:
+    with pytest.raises(UserError, match=r"^data: is missing. A study needs name, data, model and"):
+        Study.create(name="small")
+
+
 @pytest.mark.slow
-def test_a_spec_is_run_from_python(tmp_path: Path) -> None:
-    spec = write_spec(tmp_path / "small.yaml", trials=1, methods=["cross_entropy"])
-    study = Study.from_spec(spec, storage=tmp_path)
-    assert study.trials().empty and study.epochs().empty and study.front().empty
-    assert repr(study).startswith("Study('small': not run yet")
-    # In a process of its own: another test may have joined Ray in this one.
-    run = f"Study.from_spec({str(spec)!r}, {str(tmp_path)!r}).run()"
-    code = f"from study import Study; print({run}.trials().state.tolist())"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=280)
-    assert done.stdout.splitlines()[-1:] == ["['complete']"], done.stderr
-    assert Study.from_spec(spec, storage=tmp_path).front().trial.tolist() == ["cross_entropy/0000"]
+@pytest.mark.usefixtures("in_this_process")
+def test_a_study_without_a_file(tmp_path: Path) -> None:
+    """Made, run, opened by equal keys, refused by others, and taken further."""
+    made = Study.create(**keys(tmp_path))
+    assert made.trials().empty and made.epochs().empty and made.front().empty
+    with pytest.raises(UserError, match=r"small has not been run yet. Run it: run\(\)"):
+        made.answer()
+    plan = made.plan()
+    assert repr(plan) == "Plan('small: 2 methods x 1 trials of 2 epochs')"
+    assert f"results go to {tmp_path / 'small'}" in str(plan)
+    run = made.run()
+    assert run.trials().state.tolist() == ["complete"] * 2
+    assert made.trials().equals(run.trials())  # `made` is the study as it now is, too
+    assert repr(Study.create(**keys(tmp_path))) == repr(made)
+    with pytest.raises(SpecError) as raised:
+        Study.create(**keys(tmp_path, trials=2, epochs=3, methods=["focal", "mbls"]))
+    first, *lines = str(raised.value).splitlines()
+    assert first.startswith("name: 'small' has begun with other keys") and "Restore" in first
+    assert lines == [
+        "  methods.cross_entropy.name: was cross_entropy, is absent",
+        "  epochs: was 2, is 3",
+        "  trials: was 1, is 2",
+        "  methods.mbls.name: was absent, is mbls",
+    ]
+    more = Study.from_spec(keys(tmp_path, trials=2)).run()
+    assert len(more.trials()) == 4
+    with pytest.raises(SpecError, match=r"trials: was 2, is 1"):
+        Study.create(**keys(tmp_path))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("in_this_process")
+def test_what_follows_a_run(tmp_path: Path) -> None:
+    study = Study.create(**keys(tmp_path, methods=["focal"])).run(trials=2)
+    answer = study.answer(interval=90)
+    assert answer.trial in study.trials().trial.tolist() and answer.taken is None
+    assert repr(answer) == f"Answer({answer.sentences[0]!r})" and "90% intervals" in str(answer)
+    page = answer._repr_html_()
+    assert page.startswith(f"<p><b>{answer.sentences[0]}</b></p>")
+    assert "<code>calstudy confirm small</code>" in page
+    file = study.report(bootstrap=0)
+    assert file == tmp_path / "small" / "report.html" and file.stat().st_size > 10_000
+    (figure,) = study.figures(only="front", format="svg", bootstrap=0)
+    assert figure == tmp_path / "small" / "figures" / "front.svg" and figure.exists()
+    confirmed = study.confirm(trials=["focal/0000"], seeds=1)
+    assert confirmed.name == "small-confirm" and confirmed.trials().test_ece.notna().all()
+    assert study.export("kept", trial="focal/0001", temperature=False) == "models:/kept/1"
+    assert study.export("kept", trial="focal/0001", temperature=False) == "models:/kept/1"
+
+
+def test_only_public_names_are_completed(study: Study) -> None:
+    """Those of docs/python.md."""
+    public = {
+        *("create", "open", "from_spec", "name", "directory", "spec"),
+        *("trials", "epochs", "front", "predictions"),
+        *("plan", "run", "answer", "confirm", "report", "figures", "export"),
+    }
+    assert {*dir(study)} == public
+    assert {name for name in dir(Study) if not name.startswith("_")} == public
+    text = (Path(__file__).parents[2] / "docs" / "python.md").read_text()
+    assert not [name for name in public if not re.search(rf"\b{name}\b", text)]
+    import study as package
+
+    assert dir(package) == ["CommandFailed", "Study", "TryAgain", "UserError"]
+    assert all(isinstance(getattr(package, name), type) for name in dir(package))
 
 
 @pytest.mark.slow

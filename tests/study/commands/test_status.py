@@ -11,13 +11,14 @@ import pytest
 from optuna.distributions import FloatDistribution
 from rich.console import Console
 
-from study import Study
+from study import Study as PublicStudy
 from study.analysis.ranking import rules_of
 from study.analysis.states import Snapshot, snapshot
 from study.audit.audit import audit
 from study.report.page_data import gather
 from study.store.driver_lock import driver_lock
 from study.store.ledger import Ledger, open_storage
+from study.store.study import Study, open_study
 from study.store.trials import trial_directory
 from study.terminal.progress import Progress
 from tests.study.command_line import here, here_json
@@ -66,7 +67,7 @@ def study(tmp_path: Path) -> Study:
     log(directory, 7, 1, seconds=-60)
     log(directory, 8, 1, seconds=-60)
     assert ledger.begin_attempt("focal", 8) == 2
-    study = Study.open(directory)
+    study = open_study(str(directory), None)
     return replace(study, recorded=replace(study.recorded, meaning=study.spec.meaning()))
 
 
@@ -101,7 +102,7 @@ def all_say(study: Study, focal: dict[str, int]) -> None:
         for state, count in focal.items()
         if count and state not in ("planned", "to_do")
     }
-    frame = study.trials()
+    frame = PublicStudy.open(study.directory).trials()
     of_focal = Counter(frame[frame.method == "focal"].state)
     assert of_focal.pop("to_do", 0) == 9 - sum(proposed.values()) and of_focal == proposed
 
@@ -144,7 +145,9 @@ def test_all_say_the_same_once_it_was_stopped(study: Study) -> None:
     resume = f"Resume: calstudy run small --storage {storage}\n"
     assert f"the study is not running; 4 interrupted and 15 to do. {resume}" in shown
     assert "missing" not in shown and "lost" not in shown
-    assert "3 complete, 1 set aside, 1 failed, 4 interrupted, 15 to do" in repr(study)
+    assert "3 complete, 1 set aside, 1 failed, 4 interrupted, 15 to do" in repr(
+        PublicStudy.open(study.directory)
+    )
     listed = [line.split() for line in here("trials", "small", "--storage", storage).splitlines()]
     states = {line[0]: " ".join(line[1:3]) for line in listed}
     assert states["focal/0004"] == "interrupted" and states["focal/0006"] == "to do"

@@ -154,6 +154,22 @@ def test_an_output_that_is_closed_and_a_tracking_server_that_is_silent(session: 
     can_go_on(session)
 
 
+def test_the_notebook_that_follows_it_is_killed(session: Session) -> None:
+    """In order: nothing is left running, MLflow is told, and the study can go on."""
+    given = f"{str(session.spec)!r}, {str(session.folder)!r}"
+    session.process = subprocess.Popen(
+        [sys.executable, "-c", f"from study import Study; Study.from_spec({given}).run()"],
+        env={**ENVIRONMENT, MARK: session.mark},
+        stdout=subprocess.DEVNULL,
+    )
+    wait_until(session.trains)
+    session.process.kill()
+    session.process.wait()
+    wait_until(lambda: not marked(session.mark), 60)
+    assert parents_status(session.folder) == "KILLED"
+    can_go_on(session)
+
+
 def test_one_cpu_trains_one_trial_at_a_time(tmp_path: Path) -> None:
     """As in `sbatch -c1`. Ray alone would count the CPUs of the machine."""
     if os.cpu_count() == 1:

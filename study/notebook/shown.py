@@ -1,0 +1,78 @@
+"""What a command said, as a value: one line where it is printed, the whole in a notebook."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+
+@dataclass(frozen=True, repr=False)
+class Answer:
+    """Which model to take, how sure that is, and what to do next.
+
+    sentences: the first names the model. next: commands, each with what it does. trial: of the
+    search, whose settings it has. taken: the label of the confirmed row. None: there is none.
+    """
+
+    sentences: tuple[str, ...]
+    next: tuple[tuple[str, str], ...]
+    taken: str | None
+    trial: str | None
+
+    @classmethod
+    def from_json(cls, text: str) -> Answer:
+        """Of what `calstudy answer --json` prints."""
+        plain = json.loads(text)
+        following = tuple((command, does) for command, does in plain["next"])
+        return cls(tuple(plain["sentences"]), following, plain["taken"], plain["trial"])
+
+    def __str__(self) -> str:
+        following = (f"Next: {command}  ({does})" for command, does in self.next)
+        return "\n".join([*self.sentences, *following])
+
+    def __repr__(self) -> str:
+        return f"Answer({self.sentences[0]!r})"
+
+    def _repr_html_(self) -> str:
+        first, *rest = map(escape, self.sentences)
+        lines = [f"<p><b>{first}</b></p>", *(f"<p>{sentence}</p>" for sentence in rest)]
+        if self.next:
+            items = (
+                f"<li><code>{escape(command)}</code>: {escape(does)}</li>"
+                for command, does in self.next
+            )
+            lines.append(f"<p>Next:</p><ul>{''.join(items)}</ul>")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, repr=False)
+class Plan:
+    """What a study will run, line by line."""
+
+    lines: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
+
+    def __repr__(self) -> str:
+        return f"Plan({self.lines[0]!r})"
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
+
+
+def option_words(**options: object) -> list[str]:
+    """The options of a command: `--seeds 3 --pareto`. None and False: not given."""
+    words = []
+    for name, value in options.items():
+        option = f"--{name}"
+        if value is True:
+            words.append(option)
+        elif isinstance(value, Sequence) and not isinstance(value, str):
+            for each in value:
+                words += [option, str(each)]
+        elif value is not None and value is not False:
+            words += [option, str(value)]
+    return words
