@@ -41,7 +41,7 @@ def test_a_better_trial_is_left_out_aloud(study: Study) -> None:
     )
     assert found.sentences[2] == (
         "Restore it from a backup, or retrain with fresh seeds: `calstudy confirm small --trial"
-        " focal/0000`."
+        f" focal/0000 --storage {study.directory.parent}`."
     )
     assert "Of 2 trials that count and have predictions, it has" in found.sentences[3]
     assert found.to_plain()["left_out"] == {"focal/0000": "predictions.npz is missing"}
@@ -73,7 +73,7 @@ def test_where_all_are_lost_none_is_named(study: Study) -> None:
         "No model can be recommended: the predictions of all trials that count are lost."
     )
     assert found.choice is None and len(found.left_out) == 3
-    assert [command for command, _ in found.next] == ["calstudy confirm small"]
+    assert [command for command, _ in found.next] == [study.command("confirm")]
 
 
 def test_export_registers_no_other_unasked(study: Study, tmp_path: Path) -> None:
