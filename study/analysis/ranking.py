@@ -187,14 +187,35 @@ class Ranking:
         """The trials of the settings tried first, else a method's first; None until all ended."""
         found = []
         for label in self.study.labels:
-            space = self.study.recorded_spaces.get(label)
-            defaults = space.defaults if space is not None else None
-            numbers = range(min(max(1, len(defaults or ())), self.study.planned))
-            for number in numbers:
-                one = self.records.numbered(label, number)
+            for one in self._defaults_of(label):
                 if one is None or one.state == "running":
                     return None
                 found.append(one)
+        return found
+
+    def default_of(self, label: str) -> TrialRecord | None:
+        """The trial of a method's first default, else its first; None if there is none."""
+        return next(iter(self._defaults_of(label)), None)
+
+    def _defaults_of(self, label: str) -> list[TrialRecord | None]:
+        """The trials of a method's defaults that fit into its planned ones; None for one that was
+        not asked.
+
+        They are known by their settings where the study tries others before them; else they are a
+        method's first trials.
+        """
+        space = self.study.recorded_spaces.get(label)
+        planned = self.study.planned
+        if space is None or not space.own or not space.published:
+            count = 1 if space is None else max(1, len(space.defaults))
+            return [self.records.numbered(label, number) for number in range(min(count, planned))]
+        order = [*space.own, *(one for one in space.published if one not in space.own)]
+        found = []
+        for setting in space.published:
+            number = order.index(setting)
+            if number < planned:
+                asked = (one for one in self.records.of(label) if has(one, setting))
+                found.append(next(asked, None))
         return found
 
     @cached_property
@@ -205,6 +226,11 @@ class Ranking:
         """The reference point in the metrics' own units."""
         pairs = zip(self.study.objectives, self.reference, strict=True)
         return {one.metric: one.sign * cost for one, cost in pairs}
+
+
+def has(record: TrialRecord, setting: Mapping[str, object]) -> bool:
+    """Whether the trial has these values."""
+    return all(record.params.get(path) == value for path, value in setting.items())
 
 
 def served_with_nll(study: Study) -> tuple[Objective, ...]:

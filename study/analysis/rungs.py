@@ -64,7 +64,7 @@ def is_protected(variant: Variant, number: int) -> bool:
     trials measure noise; with settings to try first.
     """
     is_baseline = isinstance(variant.method, CrossEntropy)
-    return is_baseline or not variant.space.distributions or number < len(variant.space.defaults)
+    return is_baseline or not variant.space.distributions or number < len(variant.space.first)
 
 
 def entries_of(records: Iterable[TrialRecord], epoch: int) -> list[RungEntry]:

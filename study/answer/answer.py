@@ -189,9 +189,9 @@ def _default_beside(found: Results, record: TrialRecord) -> TrialRecord | None:
     trained."""
     study = found.study
     labels = {entry["label"] for entry in study.plain["methods"] if entry["name"] == BASELINE}
-    eligible = found.ranking.eligible
-    defaults = (one for one in eligible if one.label in labels and one.number == 0)
-    default = next(defaults, None)
+    ranking = found.ranking
+    defaults = [ranking.default_of(label) for label in study.labels if label in labels]
+    default = next((one for one in ranking.eligible if one in defaults), None)
     return None if default is None or default.name == record.name else default
 
 

@@ -122,13 +122,14 @@ def _planned(
     storage: str | None,
 ) -> Planned:
     """The study of the file; raises what `run` would raise."""
+    from study.analysis.taken import spec_and_study_with_fronts
     from study.engine.preparation import existing_study, prepare_data
     from study.engine.probe import slots_here
     from study.machines.ray_session import ClusterError
     from study.store.place import check_place
-    from study.store.study import spec_and_study, storage_root
+    from study.store.study import storage_root
 
-    study, opened = spec_and_study(file, storage, trials=trials)
+    study, opened = spec_and_study_with_fronts(file, storage, trials=trials)
     folder = storage_root(storage, study.storage) / study.name
     check_place(file.name, folder, study.ledger)
     prepared = prepare_data(study, file.name, Steps(errors))
@@ -224,7 +225,7 @@ def _plain(found: Planned, explained: bool) -> dict[str, object]:
         "trials": found.counts,
         "lacks": found.lacks,
         "explain": [row._asdict() for row in explain(study)] if explained else [],
-        "warnings": list(advice(study)),
+        "warnings": [*advice(study), *(one.note for one in study.taken if one.note)],
     }
     if found.probed is not None and found.whole is not None:
         from study.terminal.prediction import prediction_plain
@@ -328,6 +329,7 @@ def _print_aims(study: StudySpec, prepared: Prepared) -> None:
 
 
 def _print_methods(study: StudySpec) -> None:
+    from study.analysis.taken import taken_lines
     from study.schema.variant import first_standings
 
     made = Table("method", "searched", "tried first")
@@ -341,6 +343,8 @@ def _print_methods(study: StudySpec) -> None:
             ", ".join(f"{count} {status}" for status, count in counts.items()),
         )
     console.print(made)
+    for line in taken_lines(study):
+        console.say(line)
     _print_kept(study)
 
 

@@ -146,8 +146,8 @@ def rate(resources: Resources, unit: str) -> float:
 
 
 def tried_first(spec: StudySpec, label: str) -> int:
-    """The trials of a method that a budget must pay for: its published defaults, at least one."""
-    return max(1, len(spec.variant(label).space.defaults[: spec.trials]))
+    """The trials of a method that a budget must pay for: the settings tried first, at least one."""
+    return max(1, len(spec.variant(label).space.first[: spec.trials]))
 
 
 def _refuse_unpaid(

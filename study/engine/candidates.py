@@ -76,6 +76,7 @@ def confirming_spec(found: Results, asked: Asked) -> StudySpec:
         "serve": search.serves,
         "methods": _with_wanted(known, candidates, search),
         "search_space": {},
+        "try_first": [],
         "search_optimizer": False,
         "first_seed": search.spec.first_seed + FRESH,
         "trials": seeds,
@@ -262,4 +263,6 @@ def _label(entry: Entry) -> str:
 
 
 def _entry(variant: Variant, label: str, values: dict[str, Value]) -> Entry:
-    return {**variant.to_mapping(), "label": label, "values": dict(sorted(values.items()))}
+    entry = {**variant.to_mapping(), "label": label, "values": dict(sorted(values.items()))}
+    entry.pop("try_first", None)  # nothing is searched
+    return entry

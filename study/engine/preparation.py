@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from search_spaces import strict_yaml
 from study.engine.display import ShowsSteps
 from study.schema.compatibility import completed_meaning, refuse_changes
 from study.schema.errors import LedgerError, SpecError, located
@@ -141,6 +142,7 @@ def existing_study(
     if records := stored.records():
         meaning = completed_meaning(stored.recorded.meaning, stored.spec.meaning())
         refuse_changes(meaning, spec, file_name, "already exists")
+        _refuse_other_first(spec, stored, records, file_name)
         if stored.recorded.data_digest != prepared.digest:
             raise SpecError(
                 file_name,
@@ -157,6 +159,22 @@ def existing_study(
             )
         refuse_changed_code(spec.extensions, records, file_name)
     return stored
+
+
+def _refuse_other_first(spec: StudySpec, stored: Study, records: Trials, file_name: str) -> None:
+    """Raise SpecError if methods that have trials would try other settings first than they did."""
+    now = {one.label: one.space.own for one in spec.variants}
+    for variant in stored.spec.variants:
+        label = variant.label
+        if records.of(label) and variant.space.own != now.get(label, variant.space.own):
+            was = strict_yaml.one_line(variant.space.own)
+            raise SpecError(
+                file_name,
+                "try_first",
+                f"{label} has begun with {was}, and would now begin with"
+                f" {strict_yaml.one_line(now[label])}",
+                f"Restore `try_first` as it was, or give the study another name than {spec.name}.",
+            )
 
 
 def serves_of(spec: StudySpec, stored: Study | None) -> str:

@@ -73,10 +73,10 @@ class Proposer:
             self._best = self._rules.best([record], self._best)
 
     def learns(self, label: str, number: int) -> bool:
-        """Whether the trial is to be proposed from results: it is no default, no start-up trial,
-        not of `random`."""
+        """Whether the trial is to be proposed from results: it is none of those tried first, no
+        start-up trial, not of `random`."""
         space = self._spaces[label]
-        first = max(len(space.defaults), startup_trials(space.distributions))
+        first = max(len(space.first), startup_trials(space.distributions))
         return self._spec.sampler.name != "random" and bool(space.distributions) and number >= first
 
     def proposal(self, label: str, number: int) -> Values | None:
@@ -86,8 +86,8 @@ class Proposer:
         again.
         """
         if self._spec.sampler.name != "gp" or not self.learns(label, number):
-            default = (self._spaces[label].defaults[number:] or [{}])[0]
-            return self._propose(label, number, default, self._view(label))
+            first = (self._spaces[label].first[number:] or [{}])[0]
+            return self._propose(label, number, first, self._view(label))
         if label not in self._drafts:
             self._background = self._background or ThreadPoolExecutor(1, "proposing")
             self._drafts[label] = self._background.submit(

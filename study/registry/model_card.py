@@ -65,6 +65,7 @@ def card(facts: Facts, name: str, answer: Sequence[str] = ()) -> str:
         notes.append(f"{note.capitalize()}.")
     if doubt := temperature_note(facts["temperature"], trial["accuracy"], facts["num_samples"]):
         notes.append(doubt)
+    notes += map(first_upper, facts.get("selected_before", ()))
     reasons = []
     if answer:
         reasons = ["## Why this model", " ".join(answer), ""]

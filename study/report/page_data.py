@@ -233,7 +233,7 @@ def _facts(study: Study) -> list[list[str]]:
                 f" {plain['result']}"
             ),
         ],
-        ["Search", f"{plain['sampler']['name']}; each method's defaults are tried first"],
+        ["Search", f"{plain['sampler']['name']}; {study.spec.first_in_words} tried first"],
         *([["Early stopping", early.in_words(plain["epochs"])]] if early is not None else []),
         ["Objectives", "; ".join(f"{o.direction} {o.metric}" for o in study.spec.objectives)],
         ["Calibration", f"{BINS} bins; {CONVENTION}"],

@@ -28,7 +28,7 @@ def _of_no_search(spec: StudySpec) -> Iterator[str]:
     """Methods whose trials are all settings tried first."""
     by_count: dict[int, list[str]] = {}
     for variant in spec.variants:
-        first = len(variant.space.defaults)
+        first = len(variant.space.first)
         if variant.space.distributions and spec.trials <= first:
             by_count.setdefault(first, []).append(variant.label)
     for first, labels in by_count.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from search_spaces import strict_yaml
@@ -22,11 +22,21 @@ class Meant(Protocol):
 
 @dataclass(frozen=True)
 class MethodMeaning:
-    """A method's fixed values, ranges and pins; and what is tried first, which may change."""
+    """A method's fixed values, ranges and pins; and what is tried first, which may change.
+
+    defaults: as search_spaces/ has them. own, published: the whole settings that are tried, before
+    the defaults and as those; only of a study that has its own.
+    """
 
     fixed: dict[str, Plain]
     space: dict[str, Plain]
     defaults: list[dict[str, Value]]
+    own: list[dict[str, Value]] = field(default_factory=list)
+    published: list[dict[str, Value]] = field(default_factory=list)
+
+    def to_plain(self) -> dict[str, Plain]:
+        late = ("own", "published")  # an older version has none
+        return {key: value for key, value in vars(self).items() if value or key not in late}
 
 
 def leaves(plain: Mapping[str, Plain], prefix: str = "") -> list[tuple[str, Plain]]:
@@ -46,7 +56,7 @@ class RecordedSpace:
 
     parts: the names of its method and bases, by path. space: its ranges and pins, in plain values.
     named: which of these its file named, so that they are not from search_spaces/. defaults: its
-    settings to try first.
+    settings to try first. own, published: as in a MethodMeaning.
     """
 
     parts: dict[str, Plain]
@@ -54,6 +64,8 @@ class RecordedSpace:
     named: frozenset[str]
     search_optimizer: bool
     defaults: list[dict[str, Value]]
+    own: list[dict[str, Value]] = field(default_factory=list)
+    published: list[dict[str, Value]] = field(default_factory=list)
 
 
 def recorded_spaces(
@@ -71,14 +83,22 @@ def recorded_spaces(
         values = own if isinstance(own, Mapping) else {}
         named = frozenset((*ranges, *values, *_fixed(entry, "method")))
         names = {path: name for path, name in parts.fixed.items() if path.endswith(".name")}
-        found[label] = RecordedSpace(names, parts.space, named, on, parts.defaults)
+        found[label] = RecordedSpace(
+            names, parts.space, named, on, parts.defaults, parts.own, parts.published
+        )
     return found
 
 
 def methods_in(meaning: Any) -> dict[str, MethodMeaning]:
     """By label, from a meaning in plain values."""
     return {
-        label: MethodMeaning(parts["fixed"], parts["space"], parts["defaults"])
+        label: MethodMeaning(
+            parts["fixed"],
+            parts["space"],
+            parts["defaults"],
+            parts.get("own", []),
+            parts.get("published", []),
+        )
         for label, parts in meaning.get("methods", {}).items()
     }
 
@@ -93,7 +113,7 @@ def _fixed(entry: Mapping[str, Plain], prefix: str) -> Iterator[str]:
     for key, value in entry.items():
         if isinstance(value, Mapping) and "name" in value:
             yield from _fixed(value, f"{prefix}.{key}")
-        elif key not in ("label", "name", "values", "resources"):
+        elif key not in ("label", "name", "values", "resources", "try_first"):
             yield f"{prefix}.{key}"
 
 

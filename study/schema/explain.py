@@ -15,6 +15,7 @@ from study.schema.matters import family
 from study.schema.objective import Objective, plain_name
 from study.schema.recommendations import standing_text
 from study.schema.spec import StudySpec
+from study.schema.try_first import EXAMPLE, as_written
 from study.schema.uris import without_credentials
 from study.schema.variant import Variant, first_standings
 from trainables import methods
@@ -52,6 +53,9 @@ def explain(spec: StudySpec) -> list[Row]:
         elif field.name == "shift":
             written = {name: strict_yaml.one_line(of.to_mapping()) for name, of in value.items()}
             rows += _mapping_rows(field.name, written, note)
+        elif field.name == "try_first":
+            shown = strict_yaml.one_line(as_written(value))
+            rows.append(Row(field.name, shown, "[]", EXAMPLE, note))
         elif isinstance(value, Settings):
             rows += _settings_rows(field.name, value, note)
         else:
@@ -115,7 +119,7 @@ def _variant_rows(spec: StudySpec, variant: Variant) -> Iterator[Row]:
             value = _written(space.distributions[path])
         yield Row(f"{key}: {path}", value, default, allowed, space.origins.get(path, note))
     standings = first_standings(spec.trial(variant.label), space)
-    for setting, found in zip(space.defaults, standings, strict=True):
+    for setting, found in zip(space.first, standings, strict=True):
         whose = standing_text(found)
         if found is not None and any(not path.startswith("method.") for path in setting):
             whose += "; the rest as in the study"

@@ -57,6 +57,21 @@ ENTRY: Schema = {
         },
     ],
 }
+TRY_FIRST: Schema = {
+    "type": ["array", "object", "null"],
+    "items": {
+        "type": "object",
+        "minProperties": 1,
+        "description": "values by path, or {from: STUDY}: the settings of that study's front",
+        "properties": {
+            "from": {"type": "string"},
+            "id": {"type": "string"},
+            "split": {"type": "string"},
+            "fronts": {"type": "object"},
+        },
+        "additionalProperties": PIN,
+    },
+}
 OPTIONAL = ["object", "null"]
 VALUES: dict[str, Schema] = {  # of the keys that hold a mapping
     "matters": {"type": "number", "exclusiveMinimum": 0},
@@ -93,6 +108,8 @@ def _study_key(field: Field[Any]) -> Schema:
         return {**several, "items": {**objective, "required": ["metric", "direction"]}, **doc}
     if field.name == "constraints":
         return {"type": ["array", "null"], "items": {"type": "string"}, **doc}
+    if field.name == "try_first":
+        return {**TRY_FIRST, **doc}
     if field.name in VALUES:
         return {"type": OPTIONAL, "additionalProperties": VALUES[field.name], **doc}
     nested = nested_kind(StudySpec, field.name)
@@ -121,6 +138,7 @@ def _variant() -> Schema:
             "additionalProperties": PIN,
             "description": "values to fix, by path",
         },
+        "try_first": {**TRY_FIRST, "description": "settings that this method tries first"},
     }
     names, *mappings = _named(Method)["anyOf"]
     return {

@@ -26,12 +26,14 @@ from study.schema.recommendations import (
 )
 from study.schema.resources import Resources
 from study.schema.spec import REQUIRED, StudySpec, key_of, shared_keys
+from study.schema.try_first import read_try_first
 from study.schema.variant import (
     Variant,
     Written,
     build_variant,
     check_optimizer,
     check_path,
+    check_try_first,
     differing,
     fixed_paths,
     read_values,
@@ -51,7 +53,7 @@ RecordedSpaces = Mapping[str, RecordedSpace]  # by label
 Values = dict[str, Any]  # of StudySpec's fields, by name
 KEYS = [key_of(spec.name) for spec in fields(StudySpec)]
 # Each has a reader of its own below.
-READ_APART = ("objectives", "matters", "constraints", "search_space", "shift")
+READ_APART = ("objectives", "matters", "constraints", "search_space", "shift", "try_first")
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,9 @@ class ParsedSpec:
                 before = (recorded or {}).get(label)
                 variants.append(self._variant(label, f"methods[{index}]", before))
             _check_effect(self.values["search_space"], variants)
-            return StudySpec(variants=tuple(variants), **self.values)
+            spec = StudySpec(variants=tuple(variants), **self.values)
+            check_try_first(spec.try_first, [spec.searches(one.label) for one in variants])
+            return spec
 
     def _variant(self, label: str, where: str, before: RecordedSpace | None) -> Variant:
         one = self.methods[label]
@@ -93,7 +97,9 @@ class ParsedSpec:
         # A confirmation searches nothing: each of its values is written.
         searches = self.values.get("confirms") is None
         today = recommendation(one.trial, on) if searches else Recommended({}, [])
-        variant_of = partial(build_variant, label, one, where, self.values["search_space"])
+        over = self.values["search_space"]
+        shared = self.values["try_first"]
+        variant_of = partial(build_variant, label, one, where, over, shared)
         variant = variant_of(today)
         if before is not None and is_of(one.trial, before):
             kept = variant_of(as_recorded(one.trial, today, before, on))
@@ -153,6 +159,7 @@ def _parse(plain: Any, folder: Path) -> tuple[Values, dict[str, Written]]:
     taken["matters"] = read_matters(plain.get("matters"), objectives)
     taken["constraints"] = read_constraints(plain.get("constraints"), objectives)
     taken["shift"] = _read_shift(plain.get("shift"))
+    taken["try_first"] = read_try_first(plain.get("try_first"))
     written = _read_methods(plain["methods"], taken)
     taken["search_space"] = _read_search_space(plain.get("search_space"), written)
     return taken, written
@@ -285,10 +292,11 @@ def _read_methods(plain: object, taken: Mapping[str, Any]) -> dict[str, Written]
                 usual = taken.get("resources", Resources())
                 resources = _read_resources(own.pop("resources"), usual)
             values = read_values(own.pop("values", {}))
+            tries = read_try_first(own.pop("try_first", None))
             method: Method = build(Method, own)
         _check_label(f"{where}.label", label, list(found))
         trial = TrialConfig(method=method, **shared)
-        found[label] = Written(trial, fixed_paths(method, own), values, resources)
+        found[label] = Written(trial, fixed_paths(method, own), values, resources, tries)
     return found
 
 

@@ -14,6 +14,7 @@ from study.schema.errors import SpecError, located, under
 from study.schema.matters import check_matters
 from study.schema.objective import RAW, TEMPERATURE, Objective, plain_name
 from study.schema.resources import Budget, Resources, check_budget
+from study.schema.try_first import Searches, Taken, Try, try_first_to_plain
 from study.schema.uris import refuse_password
 from study.schema.variant import Variant, with_pins
 from trainables import metrics
@@ -107,6 +108,13 @@ class StudySpec(Settings):
         metadata={
             "doc": "overrides search_spaces/<method>.yaml; a plain value fixes the parameter"
         },
+    )
+    try_first: tuple[Try, ...] = text(
+        (),
+        doc=(
+            "settings tried before the published defaults: [{method.gamma: 2.0}, {from: STUDY}];"
+            " from: the settings of that study's front"
+        ),
     )
     search_optimizer: bool = text(
         False,
@@ -202,6 +210,25 @@ class StudySpec(Settings):
         shared["precision"] = self.trained_in
         return with_pins(TrialConfig(method=variant.method, **shared), variant.space.pins)
 
+    @property
+    def first_in_words(self) -> str:
+        """`each method's defaults are`, after what comes before them."""
+        own = [one.label for one in self.variants if one.space.own]
+        before = f"the study's own settings ({', '.join(own)}), then " if own else ""
+        return f"{before}each method's defaults are"
+
+    @property
+    def taken(self) -> list[Taken]:
+        """The studies whose fronts are tried first, each once."""
+        tries = [*self.try_first]
+        for variant in self.variants:
+            tries += variant.try_first
+        return list({one.study: one for one in tries if isinstance(one, Taken)}.values())
+
+    def searches(self, label: str) -> Searches:
+        """The label, as settings are tried in it."""
+        return Searches(label, self.trial(label), self.variant(label).space.distributions)
+
     def trial_mapping(self, label: str) -> dict[str, Plain]:
         """`trial` in plain values, for `TrialConfig.from_mapping(mapping, values)`."""
         plain = self.trial(label).to_mapping()
@@ -214,6 +241,7 @@ class StudySpec(Settings):
         plain: dict[str, Plain] = {key_of(name): value for name, value in settings.items()}
         plain["methods"] = [variant.to_mapping() for variant in self.variants]
         plain["objectives"] = [settings_to_plain(objective) for objective in self.objectives]
+        plain["try_first"] = try_first_to_plain(self.try_first)
         plain["constraints"] = [str(constraint) for constraint in self.constraints]
         plain["shift"] = {name: shift_set.to_mapping() for name, shift_set in self.shift.items()}
         plain["search_space"] = {path: to_plain(entry) for path, entry in self.search_space.items()}
@@ -229,7 +257,8 @@ class StudySpec(Settings):
         meaning["sampler"] = _without("pending", self.sampler)
         # The data may move; its digest identifies it.
         meaning["data"] = _without("path", self.data)
-        meaning["methods"] = {one.label: vars(_meaning_of(one)) for one in self.variants}
+        methods = {one.label: _meaning_of(one).to_plain() for one in self.variants}
+        meaning["methods"] = methods
         # Without the key, the study stops no trial.
         if self.early_stopping is not None:
             meaning["early_stopping"] = plain["early_stopping"]
@@ -259,7 +288,8 @@ def _meaning_of(variant: Variant) -> MethodMeaning:
     fixed = {path: value for path, value in values if path not in space.origins}
     ranges = {path: to_plain(entry) for path, entry in space.distributions.items()}
     whole = dict(sorted({**ranges, **space.pins}.items()))
-    return MethodMeaning(fixed, whole, space.recommended)
+    tried = (space.own, space.defaults) if space.own else ([], [])
+    return MethodMeaning(fixed, whole, space.recommended, *tried)
 
 
 def shared_keys() -> list[str]:

@@ -1,6 +1,6 @@
 """A method as a study runs it: its label, its fixed values, and the space of the rest."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from typing import Any
@@ -21,6 +21,7 @@ from study.schema.paths import (
 )
 from study.schema.recommendations import OPTIMIZER_FILE, Recommended, inert_paths, standing
 from study.schema.resources import Resources
+from study.schema.try_first import Searches, Taken, Try, own_settings, try_first_to_plain
 from trainables.config import TrialConfig, build, owner_of, value_at, with_value
 from trainables.config import to_plain as settings_to_plain
 from trainables.method import Method
@@ -40,6 +41,7 @@ class Written:
     fixed: tuple[str, ...]
     values: dict[str, Pin]
     resources: Resources | None
+    try_first: tuple[Try, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -48,10 +50,16 @@ class Space:
 
     distributions: dict[str, BaseDistribution]
     pins: dict[str, Value]  # set for every trial of the method
-    defaults: list[dict[str, Value]]  # settings to try first; omitted paths are sampled
+    defaults: list[dict[str, Value]]  # published settings to try; omitted paths are sampled
     origins: dict[str, str]  # source of each path
     # `defaults` before the study's own ranges.
     recommended: list[dict[str, Value]] = field(default_factory=list)
+    own: list[dict[str, Value]] = field(default_factory=list)  # by `try_first`
+
+    @property
+    def first(self) -> list[dict[str, Value]]:
+        """The settings that are tried first, in order, each once: its own, then `defaults`."""
+        return [*self.own, *(one for one in self.defaults if one not in self.own)]
 
 
 @dataclass(frozen=True)
@@ -67,6 +75,7 @@ class Variant:
     fixed: tuple[str, ...] = ()
     values: dict[str, Value] = field(default_factory=dict)
     resources: Resources | None = None  # None: the study's
+    try_first: tuple[Try, ...] = ()  # of this label only
     # Paths that search_spaces/ now has otherwise.
     kept: tuple[str, ...] = field(default=(), compare=False)
 
@@ -78,6 +87,8 @@ class Variant:
             plain["values"] = dict(self.values)
         if self.resources is not None:
             plain["resources"] = settings_to_plain(self.resources)
+        if self.try_first:
+            plain["try_first"] = try_first_to_plain(self.try_first)
         return plain
 
 
@@ -125,12 +136,13 @@ def build_variant(
     written: Written,
     where: str,
     laid_over: Mapping[str, Entry],
+    shared: Sequence[Try],
     recommended: Recommended,
 ) -> Variant:
     """The variant of an entry at `where`, with its recommended space.
 
     Without fixed paths and ranges that have no effect; overridden by the study's space, then by
-    the entry's own values.
+    the entry's own values. shared: what the whole study tries first.
     """
     trial = written.trial
     fixed = written.fixed
@@ -155,14 +167,19 @@ def build_variant(
     searched = {path: of for path, of in laid.items() if isinstance(of, BaseDistribution)}
     inert = inert_paths(pinned.method, searched).keys() - recommended.kept
     distributions = {path: entry for path, entry in searched.items() if path not in inert}
+    defaults = _first_settings(pinned, distributions, recommended.settings)
+    rest = defaults[0] if defaults else _inside(pinned, distributions)
+    tries = written.try_first
+    method = Searches(label, pinned, distributions)
     space = Space(
         distributions,
         pins,
-        _first_settings(pinned, distributions, recommended.settings),
+        defaults,
         {path: entries[path][1] for path in sorted([*distributions, *pins])},
         recommended.settings,
+        own_settings(method, rest, tries, shared, f"{where}.try_first"),
     )
-    return Variant(label, pinned.method, space, fixed, values, written.resources)
+    return Variant(label, pinned.method, space, fixed, values, written.resources, tries)
 
 
 def with_pins(trial: TrialConfig, pins: Mapping[str, Value]) -> TrialConfig:
@@ -189,11 +206,13 @@ def differing(variant: Variant, today: Variant) -> tuple[str, ...]:
 
 
 def first_standings(trial: TrialConfig, space: Space) -> list[Default | None]:
-    """Whose settings `space.defaults` are; None: the study's own. trial: the variant's."""
+    """Whose settings `space.first` are; None: the study's own. trial: the variant's."""
     searched = {path for path in space.distributions if path.startswith("method.")}
     return [
-        standing(with_pins(trial, setting).method) if searched <= set(setting) else None
-        for setting in space.defaults
+        standing(with_pins(trial, setting).method)
+        if searched <= set(setting) and setting in space.defaults
+        else None
+        for setting in space.first
     ]
 
 
@@ -214,8 +233,7 @@ def _first_settings(
     recommended: list[dict[str, Value]],
 ) -> list[dict[str, Value]]:
     """The recommended settings inside the space; other paths have the study's value if it is."""
-    own = {path: value_at(trial, path) for path in distributions}
-    own = {path: value for path, value in own.items() if contains(distributions[path], value)}
+    own = _inside(trial, distributions)
     found: list[dict[str, Value]] = []
     for setting in recommended:
         inner = {path: value for path, value in setting.items() if path in distributions}
@@ -225,6 +243,29 @@ def _first_settings(
         if whole and inside and whole not in found:
             found.append(whole)
     return found
+
+
+def _inside(trial: TrialConfig, distributions: Mapping[str, BaseDistribution]) -> dict[str, Value]:
+    """The study's own values of searched paths, where they are in the range."""
+    own = {path: value_at(trial, path) for path in distributions}
+    return {path: value for path, value in own.items() if contains(distributions[path], value)}
+
+
+def check_try_first(tries: Sequence[Try], methods: Sequence[Searches]) -> None:
+    """Raise FieldError for a setting of the whole study that no method can try."""
+    for index, one in enumerate(tries):
+        if isinstance(one, Taken):
+            continue
+        where = f"try_first[{index}]"
+        for path in one:
+            if not any(fits(each.trial, path) for each in methods):
+                unknown = _unknown_path(path, [each.trial for each in methods])
+                raise unknown.at(f"{where}.{path}")
+        refused = [each.refuses(one) for each in methods]
+        reasons = [why for why in refused if why is not None]
+        if len(reasons) == len(methods):
+            nearest_to = [why for why in reasons if "has no" not in why.found]
+            raise (nearest_to or reasons)[0].under(where)
 
 
 def check_path(path: str, written: Mapping[str, Written]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -355,11 +356,16 @@ def spec_and_study(
     return begun(parse_spec(path, **overrides), storage)
 
 
-def begun(parsed: ParsedSpec, storage: str | None) -> tuple[StudySpec, Study | None]:
-    """`spec_and_study` of what is parsed already."""
+def begun(
+    parsed: ParsedSpec,
+    storage: str | None,
+    completed: Callable[[ParsedSpec, Study | None], ParsedSpec] = lambda parsed, stored: parsed,
+) -> tuple[StudySpec, Study | None]:
+    """`spec_and_study` of what is parsed already. completed: adds to it what other studies have."""
     stored: Study | None = None
     with suppress(SpecError):  # running the spec says what is wrong
         stored = reopened(storage_root(storage, parsed.storage) / parsed.name, None)
+    parsed = completed(parsed, stored)
     spec = parsed.spec(None if stored is None else stored.recorded_spaces)
     if stored is None and spec.serve is None and served_by_default(spec.objectives) is None:
         raise SpecError(

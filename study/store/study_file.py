@@ -69,6 +69,7 @@ SPEC: dict[str, tuple[Predicate, str]] = {
 SPEC_OR_NOT: dict[str, tuple[Predicate, str]] = {
     "search_space": (or_none(is_mapping), "a mapping or null"),
     "matters": (or_none(_of_numbers), "a mapping of objectives to numbers"),
+    "try_first": (or_none(each(is_mapping)), "a list of settings or null"),
     "confirms": (or_none(_is_text), "the name of a study or null"),
     "serve": (lambda value: value in (None, RAW, TEMPERATURE), "temperature, raw or null"),
 }

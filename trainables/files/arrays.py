@@ -64,7 +64,8 @@ def read_arrays(
         if "allow_pickle" in str(error):
             problem = "holds Python objects" if is_zip else "is no npz"
             raise FieldError(str(path), problem, f"Give {wanted}.") from None
-        reason = (str(error) or type(error).__name__).splitlines()[0]
+        said = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        reason = said.splitlines()[0]
         raise FieldError(str(path), f"cannot be read as npz ({reason})") from None
 
 

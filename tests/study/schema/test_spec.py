@@ -281,6 +281,7 @@ def test_every_key_is_written_back():
     first += ["objectives", "matters", "constraints", "serve"]
     second = [
         "search_space",
+        "try_first",
         "search_optimizer",
         "shift",
         "sampler",
