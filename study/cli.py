@@ -43,7 +43,7 @@ GROUPS = {
     "Run a study": ("plan", "run", "status"),
     "Read results": ("answer", "pareto", "trials", "report", "figures", "evaluate", "list"),
     "Confirm and ship": ("confirm", "export", "verify"),
-    "Check and repair": ("audit", "sync"),
+    "Check and repair": ("audit", "adopt", "sync"),
     "Cluster": ("doctor", "submit"),
     "Free disk": ("delete", "prune"),
 }
@@ -107,6 +107,7 @@ def calstudy() -> None:
     calstudy export digits --name digits  register the model to take
     calstudy verify models:/digits/1      check the registered model
     calstudy audit digits                 check that each trial is counted once
+    calstudy adopt studies/digits         go on with a study that was copied
     calstudy sync digits                  upload trials missing from MLflow
     calstudy doctor study.yaml --address A     check every node of a cluster
     calstudy submit study.yaml --address A     run the study there

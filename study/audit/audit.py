@@ -13,22 +13,21 @@ import math
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from optuna.distributions import BaseDistribution, FloatDistribution
 
-from study.analysis.ranking import Ranking, on_a_front
 from study.analysis.states import Snapshot, summed
 from study.audit.epochs import Epochs, trained_epochs
 from study.audit.evidence import Evidence, gather
 from study.audit.extensions import check_extensions
+from study.audit.files import compared_files
 from study.audit.openings import TOLERANCE, check_openings
 from study.audit.registered import check_registered
 from study.audit.result import AuditReport, Check
 from study.audit.rungs import check_rungs
 from study.schema.compatibility import completed_meaning, refuse_changes
 from study.schema.errors import SpecError
-from study.store.files import HISTORY, MISSING, MODEL, file_problem
+from study.store.files import HISTORY
 from study.store.history import HistoryError, Row, read_history
 from study.store.study import Study, check_home
 from study.store.trials import TrialRecord, trial_name
@@ -40,7 +39,6 @@ from trainables.outputs.predictions import Predictions
 from trainables.problems import FieldError
 
 COMPLETE_FILES = ("predictions.npz", "history.json", "model.pt")
-READERS = 4  # of files at once
 Histories = Mapping[str, Sequence[Row]]  # by trial
 
 
@@ -204,26 +202,13 @@ def _files(facts: Evidence) -> tuple[Check, dict[str, set[str]]]:
             "has a directory, but is not in the ledger",
             f"remove {study.directory / 'trials' / name}",
         )
-    wanted = []
     for record in facts.records.finished:
         _leftovers(facts, record, check)
-        wanted += [(record, file, digest) for file, digest in record.digests.items()]
-    with ThreadPoolExecutor(READERS) as pool:
-        problems = list(
-            pool.map(lambda one: file_problem(study.files(one[0]) / one[1], one[2]), wanted)
-        )
-    kept = {record.name for record in on_a_front(study, Ranking(study, facts.records).eligible)}
-    whole: dict[str, set[str]] = defaultdict(set)
-    for (record, file, _), problem in zip(wanted, problems, strict=True):
-        on_purpose = study.spec.keep_models == "front" or study.recorded.pruned
-        by_other_rules = study.recorded.kept_by_other_rules
-        dropped = on_purpose and (by_other_rules or record.name not in kept or facts.alive)
-        if problem is None:
-            whole[record.name].add(file)
-            check.counted += 1
-        elif not (problem == MISSING and file == MODEL and dropped):
-            check.add_offender(record.name, f"{file} {problem}")
-    return check, whole
+    found = compared_files(study, facts.records, facts.alive)
+    check.counted += found.matching
+    for name, file, problem in found.problems:
+        check.add_offender(name, f"{file} {problem}")
+    return check, found.whole
 
 
 def _unknown(facts: Evidence) -> list[str]:

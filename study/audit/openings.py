@@ -31,7 +31,7 @@ def check_openings(facts: Evidence) -> Check:
     opened = sum(len(state.notes.get(OPENINGS, [])) for state in facts.labels.values())
     check = Check("openings", "each test opening made by a confirm run", opened)
     if facts.study.confirms is None:
-        _compare_record(facts.study, check)
+        compare_record(facts.study, check)
     seen: set[int] = set()
     for label, state in facts.labels.items():
         if facts.study.spec.confirms is None:
@@ -58,7 +58,7 @@ def check_openings(facts: Evidence) -> Check:
     return check
 
 
-def _compare_record(search: Study, check: Check) -> None:
+def compare_record(search: Study, check: Check) -> None:
     """The search records as many openings as its confirmation, or one more after a kill.
 
     A confirmation that is not here may have been deleted: `status` and `answer` say so.

@@ -28,7 +28,14 @@ from study.store.connection import is_database, is_ready
 from study.store.database import DRIVER, Database, Waiting, open_database
 from study.store.database_lock import DatabaseLock
 from study.store.journal import journal_path, open_journal
-from study.store.ledger_facts import VERSION, check_mark, check_notes, check_trial, studies_in
+from study.store.ledger_facts import (
+    VERSION,
+    adoptions_in,
+    check_mark,
+    check_notes,
+    check_trial,
+    studies_in,
+)
 from study.store.ledger_reader import OPTUNA_STATES, record_of
 from study.store.same_ledger import check_same_ledger, ledger_is_missing
 from study.store.study import Study, record_facts
@@ -71,10 +78,13 @@ def open_to_write(
 class Ledger:
     """The trials of one study, by label and number."""
 
-    def __init__(self, storage: BaseStorage, name: str, study_id: str) -> None:
+    def __init__(
+        self, storage: BaseStorage, name: str, study_id: str, adoptions: int | None = None
+    ) -> None:
         self._storage = storage
         self._name = name
         self._study_id = study_id
+        self._adopted = {} if adoptions is None else {"adoptions": adoptions}
         self._studies: dict[str, optuna.Study] = {}
         self._ids: dict[str, int] = {}
         self._drivers: dict[str, object] = {}  # by label: the last driver there was
@@ -109,9 +119,8 @@ class Ledger:
             study = optuna.create_study(
                 storage=self._storage, study_name=name, directions=directions
             )
-            study.set_user_attr(
-                "calstudy", {"version": VERSION, "id": self._study_id, "label": label}
-            )
+            mark = {"version": VERSION, "id": self._study_id, "label": label, **self._adopted}
+            study.set_user_attr("calstudy", mark)
             with warnings.catch_warnings(action="ignore", category=ExperimentalWarning):
                 # For optuna-dashboard.
                 study.set_metric_names([objective.metric for objective in objectives])
@@ -271,7 +280,7 @@ def open_ledger(study: Study, lock: DatabaseLock | None = None) -> tuple[Ledger,
     traces = study.traces
     storage, repaired = open_to_write(study.directory, study.ledger, not traces.begun, lock)
     asked = check_same_ledger(storage, traces)
-    ledger = Ledger(storage, study.name, study.id)
+    ledger = Ledger(storage, study.name, study.id, study.recorded.adoptions)
     made = traces.made
     if made and not asked:
         # Labels without trials are made anew, and a kill may come in between.
@@ -302,16 +311,19 @@ def delete_labels(
     labels: Iterable[str],
     study_id: str,
     lock: DatabaseLock | None,
+    adoptions: int = 0,
 ) -> None:
     """Remove a study's trials from a ledger it may share with others. One that is not of `study_id`
-    stays.
+    stays; so do all where a copy was adopted since.
 
-    lock: what `driver_lock` gave.
+    lock: what `driver_lock` gave. adoptions: how many of them the study's folder knows of.
     """
     if ledger_is_missing(directory, ledger) or (is_database(ledger) and not is_ready(ledger)):
         return
     storage, _ = open_to_write(directory, ledger, False, lock)
     there = studies_in(storage)
+    if adoptions_in(there, name) > adoptions:
+        return
     for label in labels:
         full_name = f"{name}/{label}"
         mark = there.get(full_name, {}).get("calstudy")

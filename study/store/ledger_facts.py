@@ -97,6 +97,18 @@ def studies_in(storage: BaseStorage) -> dict[str, Mapping[str, Any]]:
     return {study.study_name: study.user_attrs for study in found}
 
 
+def adoptions_in(studies: Mapping[str, Mapping[str, Any]], name: str) -> int:
+    """How often the study of that name was adopted, by the marks of its labels; a kill leaves some
+    of them behind."""
+    counts = [0]
+    for full_name, facts in studies.items():
+        mark = facts.get("calstudy")
+        if full_name.rpartition("/")[0] == name and isinstance(mark, dict):
+            count = mark.get("adoptions", 0)
+            counts.append(count if is_int(count) else 0)
+    return max(counts)
+
+
 def check_mark(mark: Any, study_name: str, study_id: str | None = None) -> None:
     """Raise LedgerError if an Optuna study is not of this version, or of another study than
     `study_id`."""

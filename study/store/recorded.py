@@ -41,6 +41,7 @@ class Recorded(Record):
     temperature_fit: str | None = None
     majority: float | None = None  # the share of the most frequent class
     home: Home | None = None
+    adoptions: int | None = None  # how often it was adopted, as a ledger elsewhere counts them
     tracking: str | None = None
     ledger_made: bool | None = None  # once it is; it is then never made again
     kept_by_other_rules: bool | None = None  # models, of a front that was another

@@ -70,7 +70,15 @@ def remove(study: Study) -> None:
     last."""
     if study.ledger is not None:
         with driver_lock(study.directory, study.ledger, study=study.name) as lock:
-            delete_labels(study.directory, study.ledger, study.name, study.labels, study.id, lock)
+            delete_labels(
+                study.directory,
+                study.ledger,
+                study.name,
+                study.labels,
+                study.id,
+                lock,
+                study.recorded.adoptions or 0,
+            )
     for entry in study.directory.iterdir():
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)

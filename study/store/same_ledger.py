@@ -14,7 +14,7 @@ from study.schema.errors import LedgerError
 from study.schema.uris import public_uri, sqlite_file
 from study.store.connection import is_database
 from study.store.journal import journal_path
-from study.store.ledger_facts import studies_in
+from study.store.ledger_facts import adoptions_in, studies_in
 from study.store.trials import trial_directory, trial_name
 from trainables.outputs.attempts import attempts_in
 
@@ -30,6 +30,7 @@ class Traces:
     study_id: str
     made: bool  # study.yaml records that the ledger was made
     folders: Mapping[str, Iterable[int]]  # by label: the numbers of the trials that have a folder
+    adoptions: int = 0  # how often the study was adopted, as study.yaml records
 
     def beyond(self, counts: Mapping[str, int]) -> Iterator[str]:
         """The trials with an attempt on disk, apart from the first `counts` of each label."""
@@ -64,10 +65,16 @@ class Traces:
 
 
 def traces_of(
-    directory: Path, ledger: str | None, name: str, study_id: str, labels: Iterable[str], made: bool
+    directory: Path,
+    ledger: str | None,
+    name: str,
+    study_id: str,
+    labels: Iterable[str],
+    made: bool,
+    adoptions: int = 0,
 ) -> Traces:
     folders = {label: _numbers(directory / "trials" / label) for label in labels}
-    return Traces(directory, ledger, name, study_id, made, folders)
+    return Traces(directory, ledger, name, study_id, made, folders, adoptions)
 
 
 def _numbers(folder: Path) -> list[int]:
@@ -86,12 +93,14 @@ def ledger_is_missing(directory: Path, ledger: str | None) -> bool:
 def check_same_ledger(storage: BaseStorage, traces: Traces) -> bool:
     """Raise LedgerError unless the storage has what a study that has begun recorded in it.
 
-    That is: a label with the study's id, if its ledger was made, and every trial that has an
-    attempt on disk. Returns whether any trial was asked. Of a database few trials are read.
+    That is: a label with the study's id, if its ledger was made, every trial that has an attempt on
+    disk, and no more adoptions than the study's folder knows of. Returns whether any trial was
+    asked. Of a database few trials are read.
     """
     ids = set()
     studies = {}
-    for full_name, found in studies_in(storage).items():
+    there = studies_in(storage)
+    for full_name, found in there.items():
         study, _, label = full_name.rpartition("/")
         if study == traces.name:
             mark = found.get("calstudy")
@@ -101,6 +110,12 @@ def check_same_ledger(storage: BaseStorage, traces: Traces) -> bool:
         raise traces.lost("has no record of it")
     if traces.made and traces.study_id not in ids:
         raise traces.lost("is of another study")
+    if traces.study_id in ids and adoptions_in(there, traces.name) > traces.adoptions:
+        ledger = public_uri(traces.ledger or "ledger.log")
+        raise LedgerError(
+            f"ledger: {ledger} belongs to a copy of {traces.directory} that was adopted since",
+            "Go on there; or, if that one is gone, run `calstudy adopt` on this folder.",
+        )
     if not all(
         label in studies and _is_asked(storage, studies[label], number)
         for label, number in traces.newest()

@@ -195,7 +195,8 @@ class Study:
     def traces(self) -> Traces:
         """What its folder says of its ledger."""
         made = bool(self.recorded.ledger_made)
-        return traces_of(self.directory, self.ledger, self.name, self.id, self.labels, made)
+        known = self.recorded.adoptions or 0
+        return traces_of(self.directory, self.ledger, self.name, self.id, self.labels, made, known)
 
     def lacking(self, records: Trials) -> int:
         """How many planned trials are not finished."""

@@ -136,7 +136,7 @@ def test_it_reads_as_it_did_then(old: Path) -> None:
     here("audit", "small-confirm", *storage)
     here("verify", "models:/small@champion", *storage)
     refused = here("run", old / "specs" / "small.yaml", *storage, check=2)
-    assert "this is a copy" in refused and "remove `home`" in refused
+    assert "this is a copy" in refused and "`calstudy adopt small --storage" in refused
 
 
 def test_what_was_confirmed_is_confirmed(moved: Path) -> None:

@@ -115,6 +115,21 @@ def _here(words: Sequence[object], check: int) -> tuple[str, str]:
     return shown.getvalue(), said.getvalue()
 
 
+def interrupted_here(spec: Path, storage: Path) -> None:
+    """Run a spec in this process, and stop in the second of its trials, as by Ctrl-C."""
+    step = CalibrationTrainable.step
+    steps = iter(range(2))
+
+    def stopped(trainable: CalibrationTrainable) -> object:
+        if next(steps) == 1:
+            raise KeyboardInterrupt
+        return step(trainable)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CalibrationTrainable, "step", stopped)
+        here("run", spec, "--storage", storage, check=1)
+
+
 def wait_for_tracking() -> None:
     """What a run in this process gave up writing to MLflow must not write on beside the next."""
     for thread in threading.enumerate():

@@ -69,3 +69,61 @@ def test_an_audit_sees_a_record_that_does_not_agree(copy: Path, confirmed: Path)
     file.write_text(yaml.safe_dump(plain))
     shown = " ".join(here("audit", "small", "--storage", copy, check=1).split())
     assert "it records 9 openings of the test split, small-confirm 2" in shown
+
+
+# ---- adopted -------------------------------------------------------------------------------------
+
+
+def copied(confirmed: Path, storage: Path, *names: str) -> tuple[str, Path]:
+    """Copies of these studies, as another disk has them."""
+    for name in names:
+        shutil.copytree(confirmed / name, storage / name)
+        file = storage / name / "study.yaml"
+        plain = yaml.safe_load(file.read_text())
+        plain["recorded"]["home"] = {"path": f"/disk/studies/{name}", "inode": 1}
+        file.write_text(yaml.safe_dump(plain, sort_keys=False))
+    return "--storage", storage
+
+
+def test_openings_of_the_test_split_travel(confirmed: Path, tmp_path: Path) -> None:
+    where = copied(confirmed, tmp_path, "small", "small-confirm")
+    shown = here("adopt", "small-confirm", "--yes", *where)  # a confirmation is of its study
+    assert "2 openings of the test split come with it" in shown
+    assert "small, copied from /disk/studies/small: 2 complete" in shown
+    here("confirm", "small", *where)
+    assert openings(tmp_path) == 2  # no model was measured again
+    then, now = (
+        json.dumps(here_json("answer", "small", "--storage", storage)).replace(str(storage), "")
+        for storage in (confirmed, tmp_path)
+    )
+    assert now == then
+    here("audit", "small-confirm", *where)
+
+
+def test_a_confirmation_that_was_left_behind_is_named(confirmed: Path, tmp_path: Path) -> None:
+    where = copied(confirmed, tmp_path, "small")
+    shown = " ".join(here("adopt", "small", "--yes", *where).split())
+    assert MISSING in shown and "Copy that folder here too, and adopt again." in shown
+    copied(confirmed, tmp_path, "small-confirm")
+    assert f"small-confirm has its home in {tmp_path}/small-confirm" in here(
+        "adopt", "small", "--yes", *where
+    )
+
+
+def test_a_confirmation_older_than_the_openings_is_not_adopted(
+    confirmed: Path, tmp_path: Path
+) -> None:
+    where = copied(confirmed, tmp_path, "small", "small-confirm")
+    file = tmp_path / "small" / "study.yaml"
+    plain = yaml.safe_load(file.read_text())
+    plain["recorded"]["confirmation"]["openings"] = 9
+    file.write_text(yaml.safe_dump(plain, sort_keys=False))
+    shown = here("adopt", "small", "--yes", *where, check=1)
+    assert "it records 9 openings of the test split, small-confirm 2" in shown
+
+
+def test_a_damaged_result_on_test_is_named(confirmed: Path, tmp_path: Path) -> None:
+    where = copied(confirmed, tmp_path, "small", "small-confirm")
+    damaged = next(tmp_path.glob("small-confirm/trials/*/*/*/test.npz"))
+    damaged.unlink()
+    assert "test.npz is missing" in here("adopt", "small", "--yes", *where, check=1)

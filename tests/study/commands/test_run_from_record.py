@@ -13,24 +13,8 @@ from study.schema import reading
 from study.schema.recommendations import Recommended
 from study.store.from_record import find_to_run, recorded_spec, taken_from
 from study.store.study import Study, open_study, write_study_file
-from tests.study.command_line import here, here_json, write_spec
+from tests.study.command_line import here, here_json, interrupted_here, write_spec
 from tests.study.made import made_study
-from trainables.training.trainable import CalibrationTrainable
-
-
-def interrupted(spec: Path, storage: Path, *words: object) -> None:
-    """Run a spec, and stop in the second of its trials, as by Ctrl-C."""
-    step = CalibrationTrainable.step
-    steps = iter(range(2))
-
-    def stopped(trainable: CalibrationTrainable) -> object:
-        if next(steps) == 1:
-            raise KeyboardInterrupt
-        return step(trainable)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(CalibrationTrainable, "step", stopped)
-        here("run", spec, "--storage", storage, *words, check=1)
 
 
 def found(storage: Path) -> dict[str, object]:
@@ -52,7 +36,7 @@ def test_it_goes_on_from_its_record_alone(
     given: str, tmp_path: Path, whole: dict[str, object]
 ) -> None:
     spec = write_spec(tmp_path / "mine.yaml", trials=2)
-    interrupted(spec, tmp_path)
+    interrupted_here(spec, tmp_path)
     states = here_json("status", "small", "--storage", tmp_path)["methods"].values()
     assert sum(each["complete"] + each["set_aside"] for each in states) == 1
     spec.unlink()
