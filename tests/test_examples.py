@@ -5,8 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import nbformat
 import pytest
+from nbclient import NotebookClient
 
+from study import Study
+from tests.shared import with_empty_mlflow
 from tests.study.command_line import calstudy, calstudy_json
 from tests.study.made import made_study
 
@@ -34,6 +38,33 @@ def test_a_study_is_read(tmp_path: Path) -> None:
     shown = run("read_a_study", tmp_path, tmp_path / "digits")
     assert "focal" in shown and "0.85  0.035" in shown  # medians
     assert (tmp_path / "accuracy_against_ece.png").stat().st_size > 5000
+
+
+@pytest.mark.slow
+def test_a_study_in_a_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Executed as Jupyter does, in a kernel; as it lies there it was executed too."""
+    notebook = nbformat.read(EXAMPLES / "notebook.ipynb", as_version=4)
+    nbformat.validate(notebook)
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in cells] == [*range(1, len(cells) + 1)]
+    with_empty_mlflow(("run", "notebook", "--storage", tmp_path / "studies"))
+    monkeypatch.setenv("PYTHONPATH", str(EXAMPLES.parent))
+    monkeypatch.setenv("RAY_ADDRESS", "local")  # not the cluster of another test
+    where = {"metadata": {"path": str(tmp_path)}}
+    NotebookClient(notebook, timeout=280, kernel_name="python3", resources=where).execute()
+    outputs = [output for cell in cells for output in cell.outputs]
+    # No warning of any library, and no line but the last of the progress is left.
+    assert not [each.text for each in outputs if each.get("name") == "stderr"]
+    shown = "".join(each.text for each in outputs if each.get("name") == "stdout")
+    assert "Did you mean 'epochs'?" in shown and "notebook: 4/4 trials; 4 complete" in shown
+    assert "»" not in shown and "starting" not in shown and "\x1b" not in shown
+    study = Study.open("notebook", storage=tmp_path / "studies")
+    tables = [each.data["text/html"] for each in outputs if "text/html" in each.get("data", {})]
+    assert study.front()[["trial", "accuracy", "ece", "ts_ece"]]._repr_html_() in tables
+    confirmed = Study.open("notebook-confirm", storage=tmp_path / "studies").trials()
+    assert confirmed[["trial", "accuracy", "test_accuracy", "test_ece"]]._repr_html_() in tables
+    taken = calstudy_json("answer", "notebook", "--storage", study.directory.parent)["sentences"][0]
+    assert tables[-1].startswith(f"<p><b>{taken}</b></p>")
 
 
 @pytest.mark.slow

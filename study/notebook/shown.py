@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+
+# The commands that a Study has as methods.
+CALLS = ("run", "trials", "confirm", "report", "export")
 
 
 @dataclass(frozen=True, repr=False)
@@ -29,7 +33,7 @@ class Answer:
         return cls(tuple(plain["sentences"]), following, plain["taken"], plain["trial"])
 
     def __str__(self) -> str:
-        following = (f"Next: {command}  ({does})" for command, does in self.next)
+        following = (f"Next: {call_of(command)}  ({does})" for command, does in self.next)
         return "\n".join([*self.sentences, *following])
 
     def __repr__(self) -> str:
@@ -40,7 +44,7 @@ class Answer:
         lines = [f"<p><b>{first}</b></p>", *(f"<p>{sentence}</p>" for sentence in rest)]
         if self.next:
             items = (
-                f"<li><code>{escape(command)}</code>: {escape(does)}</li>"
+                f"<li><code>{escape(call_of(command))}</code>: {escape(does)}</li>"
                 for command, does in self.next
             )
             lines.append(f"<p>Next:</p><ul>{''.join(items)}</ul>")
@@ -61,6 +65,23 @@ class Plan:
 
     def _repr_html_(self) -> str:
         return f"<pre>{escape(str(self))}</pre>"
+
+
+def call_of(command: str) -> str:
+    """`study.confirm()` for `calstudy confirm digits`; a command that is no method is kept."""
+    _, name, *_ = command.split()
+    if name not in CALLS:
+        return command
+    given = []
+    for option, value in re.findall(r" --(\S+)(?: (?!--)(\S+))?", command):
+        if (name, option) == ("export", "name"):
+            given.append(repr(value))
+        elif (name, option) == ("confirm", "trial"):
+            given.append(f"trials=[{value!r}]")
+        elif option != "storage":
+            shown = value if value.isdigit() else repr(value)
+            given.append(f"{option}={shown if value else True}")
+    return f"study.{name}({', '.join(given)})"
 
 
 def option_words(**options: object) -> list[str]:

@@ -212,7 +212,8 @@ def test_what_follows_a_run(tmp_path: Path) -> None:
     assert repr(answer) == f"Answer({answer.sentences[0]!r})" and "90% intervals" in str(answer)
     page = answer._repr_html_()
     assert page.startswith(f"<p><b>{answer.sentences[0]}</b></p>")
-    assert "<code>calstudy confirm small --storage" in page
+    assert "<code>study.confirm()</code>" in page
+    assert answer.next[0][0].startswith("calstudy confirm small --storage")
     file = study.report(bootstrap=0)
     assert file == tmp_path / "small" / "report.html" and file.stat().st_size > 10_000
     (figure,) = study.figures(only="front", format="svg", bootstrap=0)
