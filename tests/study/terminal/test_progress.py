@@ -11,6 +11,7 @@ from study.schema.reading import spec_from_mapping
 from study.store.trials import TrialRecord, Trials
 from study.terminal import progress as module
 from study.terminal.progress import Progress, human_seconds
+from study.terminal.steps import FOLLOWED, PASSING
 from study.terminal.tables import short_params
 from tests.study.terminal.screen import Terminal
 
@@ -56,6 +57,17 @@ def test_a_pipe_gets_plain_lines() -> None:
     assert lines[0] == "small: 8 of 8 trials to run, 2 methods"
     best = "best accuracy 0.9300 (focal/0003), ece 0.1000 (focal/0003)"
     assert lines[-1].startswith(f"8/8 trials; 8 complete; {best}") and "\x1b" not in out.getvalue()
+
+
+def test_who_follows_is_told_which_lines_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(FOLLOWED, "1")
+    progress, out = view({"focal": [], "mbls": []})
+    with progress:
+        progress.started(record("focal", 0, "running"))
+        progress.finished(record("focal", 0, "failed", "loss is nan"))
+    first, failed, passes = out.getvalue().splitlines()
+    assert first.startswith("small: 8 of 8 trials") and failed.startswith("trial focal/0000: loss")
+    assert passes.startswith(f"{PASSING}1/8 trials; 0 complete, 1 failed, 7 to do")
 
 
 def test_a_line_says_whose_each_best_value_is() -> None:

@@ -42,6 +42,15 @@ def test_each_step_is_one_line_on_a_pipe(monkeypatch: pytest.MonkeyPatch) -> Non
     assert out.getvalue() == "preparing data many.parquet\nstarting Ray\n"
 
 
+def test_who_follows_shows_each_step_in_one_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(module.FOLLOWED, "1")
+    steps, out = lines_on_a_pipe(monkeypatch, said_after=0.01, again=3600)
+    with steps:
+        steps("starting Ray")
+        wait_for(out, "\n")
+    assert out.getvalue() == f"{module.PASSING}starting Ray\n"
+
+
 def test_a_long_step_is_said_again_on_a_pipe_with_how_far_it_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
