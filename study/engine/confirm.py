@@ -41,7 +41,7 @@ from study.store.openings import (
     openings_in,
     tested_in,
 )
-from study.store.study import Study
+from study.store.study import Study, check_home
 from study.store.trials import TrialRecord
 from study.tracking.projection import sync
 from trainables.loading.cache import Prepared, prepare
@@ -72,6 +72,7 @@ def confirm(
     next run. Returns the outcome of training, and why MLflow lacks the test results, if it does.
     Raises UserError before anything has started.
     """
+    check_home(search)  # of a copy the test split would be opened once more
     if driver_is_alive(search.directory, search.ledger):
         raise LedgerError(
             f"{search.directory}: another calstudy process is running this study",

@@ -41,18 +41,20 @@ def find_to_run(reference: str, storage: str | None) -> ToRun:
     Raises SpecError if it is none of these.
     """
     path = Path(os.path.expanduser(reference))
-    root = storage_root(storage) if storage is not None or not path.exists() else None
+    if storage is not None:
+        storage_root(storage)  # refuses a URL, also where it is not needed
     if path.is_file():
         if _is_record(path):
-            return ToRun(path, _checked(path.absolute().parent, root))
+            return ToRun(path, _checked(path.absolute().parent, storage))
         return ToRun(path, None, _beside(reference, storage, f"the spec {path} is taken"))
     if (path / "study.yaml").is_file():
-        directory = _checked(path.absolute(), root)
+        directory = _checked(path.absolute(), storage)
         note = _beside(reference, storage, f"the study in {directory} is taken", directory)
         return ToRun(directory / "study.yaml", directory, note)
-    if root is not None and (root / reference / "study.yaml").is_file():
+    root = storage_root(storage)
+    if (root / reference / "study.yaml").is_file():
         return ToRun(root / reference / "study.yaml", root / reference)
-    if path.exists() or root is None:
+    if path.exists():
         return ToRun(path)  # reading it says what is wrong
     if path.suffix in (".yaml", ".yml") or len(path.parts) > 1:
         mend = ""
@@ -83,13 +85,13 @@ def _is_record(file: Path) -> bool:
     return True
 
 
-def _checked(directory: Path, root: Path | None) -> Path:
+def _checked(directory: Path, storage: str | None) -> Path:
     """The directory. Raises SpecError if --storage names another place than where it lies."""
-    if root is not None and root.resolve() != directory.parent.resolve():
+    if storage is not None and storage_root(storage).resolve() != directory.parent.resolve():
         raise SpecError(
             "--storage",
             "",
-            f"is {root}, but the study lies in {directory.parent}",
+            f"is {storage_root(storage)}, but the study lies in {directory.parent}",
             "Leave --storage out; to have it there, move its folder there, or copy it and run"
             " `calstudy adopt` on the copy.",
         )

@@ -100,6 +100,17 @@ def test_openings_of_the_test_split_travel(confirmed: Path, tmp_path: Path) -> N
     here("audit", "small-confirm", *where)
 
 
+def test_the_test_split_is_not_opened_of_a_copy(confirmed: Path, tmp_path: Path) -> None:
+    where = copied(confirmed, tmp_path, "small")
+    file = tmp_path / "small" / "study.yaml"
+    plain = yaml.safe_load(file.read_text())
+    del plain["recorded"]["confirmation"]  # it was not confirmed when it was copied
+    file.write_text(yaml.safe_dump(plain, sort_keys=False))
+    said = here("confirm", "small", *where, check=2)
+    assert f"`calstudy adopt small --storage {tmp_path}`" in said
+    assert not (tmp_path / "small-confirm").exists()
+
+
 def test_a_confirmation_that_was_left_behind_is_named(confirmed: Path, tmp_path: Path) -> None:
     where = copied(confirmed, tmp_path, "small")
     shown = " ".join(here("adopt", "small", "--yes", *where).split())

@@ -77,6 +77,9 @@ def test_where_two_could_be_meant_it_says_which(
     monkeypatch.delenv("CALSTUDY_STORAGE", raising=False)
     stored = made_study(tmp_path / "studies", "small", {"focal": []}).directory
     assert find_to_run("small", None).directory == stored
+    (tmp_path / "small").mkdir()  # say, of data
+    assert find_to_run("small", None).directory == stored
+    (tmp_path / "small").rmdir()
     write_spec(tmp_path / "small")
     one = find_to_run("small", None)
     assert (one.directory, one.file) == (None, Path("small"))
