@@ -327,16 +327,18 @@ class Study:
         """The output of a command about a study that has begun."""
         if not self._has_begun():
             raise UserError(f"{self.name} has not been run yet", "Run it: run()")
-        return run_command(
-            [command, str(self._directory), *options], place_here(), f"{command}()", echo
-        )
+        return self._output_of(command, self._directory, options, echo)
 
     def _of_spec(self, command: str, options: Sequence[str], echo: bool = True) -> tuple[str, ...]:
         """The output of a command about the spec."""
-        storage = ["--storage", str(self._directory.parent)]
         with self._written() as file:
-            words = [command, str(file), *storage, *options]
-            return run_command(words, place_here(), f"{command}()", echo)
+            return self._output_of(command, file, options, echo)
+
+    def _output_of(
+        self, command: str, about: Path, options: Sequence[str], echo: bool
+    ) -> tuple[str, ...]:
+        words = [command, str(about), "--storage", str(self._directory.parent), *options]
+        return run_command(words, place_here(), f"{command}()", echo)
 
     @contextmanager
     def _written(self) -> Iterator[Path]:

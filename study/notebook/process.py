@@ -45,6 +45,10 @@ class Refused(UserError):
     def __str__(self) -> str:
         return self.found
 
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows: as of a command, no traceback."""
+        return [str(self)]
+
 
 class CommandFailed(RuntimeError):
     """A command that failed (exit code 1)."""

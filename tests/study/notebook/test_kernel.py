@@ -64,6 +64,29 @@ def test_interrupting_the_cell_stops_it_in_order(
     assert (tmp_path / "heard").read_text() == "1 heard"
 
 
+@pytest.mark.parametrize(
+    ("code", "line"),
+    [
+        (
+            "from study import Study; Study.create(nam='x')",
+            "nam: there is no key 'nam'. Did you mean 'name'?",
+        ),
+        ("follow('import sys; print(\"no. Mend.\", file=sys.stderr); sys.exit(2)')", "no. Mend."),
+        (
+            "follow('import sys; print(\"away.\", file=sys.stderr); sys.exit(75)')",
+            "away. Run it again: run()",
+        ),
+    ],
+    ids=["a wrong key", "refused", "again"],
+)
+def test_what_the_user_can_mend_is_a_line_without_a_traceback(
+    kernel: tuple[KernelManager, BlockingKernelClient], code: str, line: str
+) -> None:
+    messages = run(kernel[1], code, lambda content: None)
+    (error,) = (content for kind, content in messages if kind == "error")
+    assert error["traceback"] == [line]
+
+
 @pytest.mark.parametrize("thread", [False, True], ids=["cell", "thread"])
 def test_progress_is_shown_in_place(
     kernel: tuple[KernelManager, BlockingKernelClient], thread: bool

@@ -17,7 +17,7 @@ from study.schema.errors import TryAgain
 from tests.study.command_line import wait_until
 from trainables.problems import UserError
 
-# It notes each SIGINT, and ends in order one second after the first.
+# It notes each SIGINT, and ends in order half a second after the first.
 HEEDS = """
 import os, signal, sys, time
 heard = []
@@ -25,7 +25,7 @@ signal.signal(signal.SIGINT, lambda *of: heard.append(1))
 print(os.getpid(), flush=True)
 while not heard:
     time.sleep(0.01)
-time.sleep(1.0)
+time.sleep(0.5)
 open(sys.argv[1], "w").write(f"{len(heard)} heard")
 sys.exit(75)
 """
@@ -221,6 +221,7 @@ with Ending(console, errors) as stop:
 """
 
 
+@pytest.mark.slow
 def test_a_run_ends_in_order_when_the_kernel_is_killed(tmp_path: Path) -> None:
     """Also while it has nothing to print."""
     caught = tmp_path / "caught"
