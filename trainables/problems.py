@@ -9,7 +9,7 @@ SIMILAR = 0.6  # of difflib's ratio; below it, `pruner` is near `record` and `cs
 
 
 class UserError(Exception):
-    """An error the user can fix; a command prints only its text.
+    """An error the user can fix; a command prints only its text, and so does a notebook.
 
     found: what is wrong, without a full stop. mend: what to do, in whole sentences; empty
     where `found` says it ("must be a number, got 'x'").
@@ -27,6 +27,10 @@ class UserError(Exception):
 
     def __str__(self) -> str:
         return self.problem
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows in place of a traceback."""
+        return [str(self)]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return copyreg.__newobj__, (type(self),), vars(self)  # type: ignore[attr-defined]

@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -44,10 +45,6 @@ class Refused(UserError):
 
     def __str__(self) -> str:
         return self.found
-
-    def _render_traceback_(self) -> list[str]:
-        """What a notebook shows: as of a command, no traceback."""
-        return [str(self)]
 
 
 class CommandFailed(RuntimeError):
@@ -84,11 +81,12 @@ class Command:
         )
         assert self._process.stdout is not None and self._process.stderr is not None
         self._unread = {self._process.stdout.fileno(): b"", self._process.stderr.fileno(): b""}
-        self._output_is, self._errors_are = self._unread
+        self._output_is = self._process.stdout.fileno()
         self._selector = selectors.DefaultSelector()
         for file in self._unread:
             os.set_blocking(file, False)
             self._selector.register(file, selectors.EVENT_READ)
+        self._lines: deque[tuple[int, str]] = deque()  # read, and not shown yet
         self._output: list[str] = []
         self._message: list[str] = []
         self._interrupts = 0
@@ -101,12 +99,14 @@ class Command:
         """
         while self._selector.get_map():
             for key, _ in self._selector.select(LOOK_SECONDS):
-                self._read(key.fd, echo)
+                self._read(key.fd)
+            self._show(echo)
             if self._process.poll() is not None:
                 for key in [*self._selector.get_map().values()]:
-                    self._read(key.fd, echo)
+                    self._read(key.fd)
                 break
             self._kill_if_due()
+        self._show(echo)
         while self._process.poll() is None:
             self._kill_if_due()
             time.sleep(LOOK_SECONDS / 10)
@@ -147,22 +147,22 @@ class Command:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
-    def _read(self, file: int, echo: bool) -> None:
+    def _read(self, file: int) -> None:
         try:
             while found := os.read(file, 2**16):
-                *lines, rest = (self._unread[file] + found).split(b"\n")
-                self._unread[file] = rest
-                for line in lines:
-                    self._take(file, line, echo)
+                *lines, self._unread[file] = (self._unread[file] + found).split(b"\n")
+                self._lines.extend((file, _text(line)) for line in lines)
         except BlockingIOError:
             return
         self._selector.unregister(file)
         if rest := self._unread[file]:
-            self._unread[file] = b""
-            self._take(file, rest, echo)
+            self._lines.append((file, _text(rest)))
 
-    def _take(self, file: int, found: bytes, echo: bool) -> None:
-        line = printable(found.decode(errors="replace"))
+    def _show(self, echo: bool) -> None:
+        while self._lines:
+            self._take(*self._lines.popleft(), echo)
+
+    def _take(self, file: int, line: str, echo: bool) -> None:
         if line.startswith(PASSING):
             self._place.passes(line.removeprefix(PASSING))
         elif file == self._output_is:
@@ -175,6 +175,10 @@ class Command:
             # The last one may be why it ends.
             self.say_message()
             self._message = [line]
+
+
+def _text(line: bytes) -> str:
+    return printable(line.decode(errors="replace"))
 
 
 OURS = (sys.executable, "-m", "study.cli")
@@ -216,7 +220,7 @@ def run_command(
 
 def _problem(name: str, ended: Ended, again: str) -> Exception:
     if ended.code == MISTAKE:
-        return Refused(ended.message)
+        return Refused(ended.message or "\n".join(ended.output))
     if ended.code == INTERRUPTED:
         # It may have said why and then shown what there is.
         said = (line for line in reversed(ended.output) if re.search("again|stopped|resume", line))
@@ -224,5 +228,4 @@ def _problem(name: str, ended: Ended, again: str) -> Exception:
     if ended.code < 0:
         by = signal.Signals(-ended.code).name
         return TryAgain(f"calstudy {name} was ended by {by}", f"Run it again: {again}")
-    last = ended.message or next(reversed(ended.output), "")
-    return CommandFailed(f"calstudy {name} failed: {last}" if last else f"calstudy {name} failed")
+    return CommandFailed(f"calstudy {name} failed: {ended.message or 'its output says why'}")

@@ -35,10 +35,6 @@ class SpecError(UserError):
         first = ": ".join(part for part in (self.file_name, self.path, self.problem) if part)
         return "\n  ".join([" ".join(first.split()), *self.differences])
 
-    def _render_traceback_(self) -> list[str]:
-        """What a notebook shows: as of a command, no traceback."""
-        return [str(self)]
-
 
 class LedgerError(UserError):
     """The ledger cannot be used as requested; the message gives the reason and the fix."""
@@ -46,10 +42,6 @@ class LedgerError(UserError):
 
 class TryAgain(UserError):
     """The machine, the cluster or a server is not ready: try again later. Exit code 75."""
-
-    def _render_traceback_(self) -> list[str]:
-        """What a notebook shows: as of a command, no traceback."""
-        return [str(self)]
 
 
 class LedgerUnavailable(LedgerError, TryAgain):
