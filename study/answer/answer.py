@@ -270,11 +270,8 @@ def _confirmed(found: Results, confirmation: Confirmation, level: float) -> Answ
     words = _words_on_test(study, choice.row, baseline, networks, level)
     values = _over_seeds(study, choice.row, networks, level)
     sentences = [
-        headline(name_of(choice.row, texts), served(study), words),
-        (
-            f"{values_text(values)} on {size:,} sealed test images of {data_of(study)},"
-            f" {seeds} ({percent(level)} intervals)."
-        ),
+        f"{values_text(values)} on {size:,} sealed test images of {data_of(study)},"
+        f" {seeds} ({percent(level)} intervals)."
     ]
     if len(rows) > 1:
         many = f"{len(rows)} confirmed models that count"
@@ -289,7 +286,6 @@ def _confirmed(found: Results, confirmation: Confirmation, level: float) -> Answ
     sentences += [
         _of_the_baseline(study, baseline, networks, words, level),
         other_way(found),
-        lost_seeds(choice.study, lost),
     ]
     following = [(study.command("report"), "shows all results on one page")]
     if unreadable:
@@ -302,7 +298,10 @@ def _confirmed(found: Results, confirmation: Confirmation, level: float) -> Answ
         exported = study.command("export", "--name", study.name)
         following.insert(0, (exported, "registers it"))
     sentences += [_changed_matters(study), *_asides(found)]
-    return Answer(tuple(filter(None, sentences)), tuple(following), choice, lost)
+    how = served(study) + ("; files of its confirmation are lost" if lost else "")
+    first = headline(name_of(choice.row, texts), how, words)
+    said = filter(None, (first, lost_seeds(choice.study, lost), *sentences))
+    return Answer(tuple(said), tuple(following), choice, lost)
 
 
 def _over_seeds(
@@ -448,7 +447,12 @@ def _of_the_baseline(
     if baseline is None:
         return ""
     text = values_text(_over_seeds(study, baseline, networks, level), capital=False)
-    beside = f": {words_text(words)}" if words else ""
+    seeds = len(networks[baseline.label])
+    beside = ""
+    if words:
+        beside = f": {words_text(words)}"
+    elif seeds < len(baseline.records):
+        beside = f" ({seeds_text(len(baseline.records), seeds)})"
     return f"Cross-entropy's default ({baseline.name}) has {text}{beside}."
 
 

@@ -107,14 +107,18 @@ def test_a_seed_without_a_file_leaves_the_choice_and_narrows_what_is_computed(
         open_study("small-confirm", str(confirmed.directory.parent)), "focal_0000/0002", "test.npz"
     )
     found = answer(results_of(confirmed))
-    assert (found.sentences[0], found.next) == (whole.sentences[0], whole.next)
-    assert "Accuracy 0.9475 [" in whole.sentences[1] and " 3 fresh seeds (" in whole.sentences[1]
-    # Of 20 and 21 wrong of 400: 0.94875.
-    assert "Accuracy 0.9487 [" in found.sentences[1] and "2 of 3 fresh seeds" in found.sentences[1]
-    assert (
-        "Left out of these intervals and comparisons: focal_0000/0002 (test.npz is missing) of"
-        " small-confirm." in " ".join(found.sentences)
+    assert whole.sentences[0] == "Take focal/0000, as trained."
+    assert found.sentences[0] == (
+        "Take focal/0000, as trained; files of its confirmation are lost."
     )
+    assert found.next == whole.next
+    assert "Accuracy 0.9475 [" in whole.sentences[1] and " 3 fresh seeds (" in whole.sentences[1]
+    assert found.sentences[1].startswith(
+        "Left out of all intervals and comparisons here: focal_0000/0002 (test.npz is missing) of"
+        " small-confirm. The choice is of all seeds, by recorded values;"
+    )
+    # Of 20 and 21 wrong of 400: 0.94875.
+    assert "Accuracy 0.9487 [" in found.sentences[2] and "2 of 3 fresh seeds" in found.sentences[2]
     assert found.left_out == {"focal_0000/0002": "test.npz is missing"}
 
 
