@@ -149,10 +149,16 @@ def test_another_study_in_the_place_of_the_original_is_left_alone(tmp_path: Path
     assert (old / "study.yaml").read_bytes() == before
 
 
-@pytest.mark.parametrize("url", ["{folder}/ledgers/small.log", "sqlite:///{folder}/ledgers.db"])
-def test_a_ledger_elsewhere_goes_with_the_adopted_copy(tmp_path: Path, url: str) -> None:
+@pytest.mark.parametrize("kind", ["journal", "sqlite", "postgresql"])
+def test_a_ledger_elsewhere_goes_with_the_adopted_copy(
+    tmp_path: Path, kind: str, request: pytest.FixtureRequest
+) -> None:
     """The original was on a disk that is away, and comes back: it shares the ledger."""
-    ledger = url.format(folder=tmp_path)
+    ledger = {
+        "journal": lambda: f"{tmp_path}/ledgers/small.log",
+        "sqlite": lambda: f"sqlite:///{tmp_path}/ledgers.db",
+        "postgresql": lambda: request.getfixturevalue("database"),
+    }[kind]()
     keys = {"methods": ["cross_entropy"], "trials": 1, "ledger": ledger}
     spec = write_spec(tmp_path / "small.yaml", **keys)
     old, new = tmp_path / "old" / "small", tmp_path / "new" / "small"
