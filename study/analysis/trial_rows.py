@@ -26,7 +26,7 @@ def trial_rows(study: Study) -> list[dict[str, Value]]:
     now = snapshot(study)
     records = now.records
     ranking = now.ranking
-    tested = test_values(records, read_tested(study))
+    tested = values_on_test(records, read_tested(study))
     on_front = {record.name for record in ranking.front}
     return [
         {
@@ -52,7 +52,7 @@ def trial_rows(study: Study) -> list[dict[str, Value]]:
     ]
 
 
-def test_values(
+def values_on_test(
     records: Sequence[TrialRecord], tested: Mapping[str, Mapping[int, Tested]]
 ) -> list[dict[str, Value]]:
     """Each trial's metrics on the test split, all with the same keys; none where there are none."""
