@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from study.analysis.pareto import front
 from study.analysis.ranking import Ranking
-from study.schema.errors import SpecError, located
+from study.schema.errors import LedgerError, SpecError, located
 from study.schema.reading import ParsedSpec, parse_spec
 from study.schema.spec import StudySpec
 from study.schema.try_first import (
@@ -86,7 +86,10 @@ def _taken(name: str, parsed: ParsedSpec, where: str, storage: str | None) -> Ta
         study = open_study(name, storage or parsed.storage)
         ranking = Ranking(study, study.records())
     except SpecError as error:
-        raise SpecError(file, f"{where}.from", str(error).rstrip("."), error.mend) from None
+        found = f"{error.file_name}: {error.found}"
+        raise SpecError(file, f"{where}.from", found, error.mend) from None
+    except LedgerError as error:
+        raise type(error)(f"{file}: {where}.from: {name}: {error.found}", error.mend) from None
     if not ranking.eligible:
         mend = "Run it first, or remove this entry."
         raise SpecError(file, f"{where}.from", f"{name} has no trial that counts yet", mend)
@@ -94,7 +97,9 @@ def _taken(name: str, parsed: ParsedSpec, where: str, storage: str | None) -> Ta
     for label, space in study.recorded_spaces.items():
         if settings := front_settings(ranking, label):
             fronts[label] = Front(dict(space.parts), settings)
-    return Taken(name, study.id, _split(parsed.values, study), fronts)
+    with located(file, "data"):
+        split = _split(parsed.values, study)
+    return Taken(name, study.id, split, fronts)
 
 
 def front_settings(ranking: Ranking, label: str) -> list[Values]:

@@ -123,8 +123,7 @@ def _planned(
 ) -> Planned:
     """The study of the file; raises what `run` would raise."""
     from study.analysis.taken import spec_and_study_with_fronts
-    from study.engine.preparation import existing_study, prepare_data
-    from study.engine.probe import slots_here
+    from study.engine.preparation import check_machine, existing_study, prepare_data
     from study.machines.ray_session import ClusterError
     from study.store.place import check_place
     from study.store.study import storage_root
@@ -137,7 +136,7 @@ def _planned(
     found = Planned(study, folder, prepared, stored)
     if address is None:
         try:
-            slots_here(study, cpus)
+            check_machine(study, folder, stored, cpus)
         except ClusterError as error:
             if probe:
                 raise

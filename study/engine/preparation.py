@@ -12,6 +12,8 @@ from typing import Any
 
 from search_spaces import strict_yaml
 from study.engine.display import ShowsSteps
+from study.engine.probe import slots_here
+from study.machines.ray_session import ClusterError
 from study.schema.compatibility import completed_meaning, refuse_changes
 from study.schema.errors import LedgerError, SpecError, located
 from study.schema.objective import TEMPERATURE, served_by_default
@@ -244,6 +246,16 @@ def is_trained(spec: StudySpec, directory: Path, opened: Study | None) -> bool:
             records = stored.records().under(variant.label for variant in spec.variants)
             return not Study.of(directory, spec, stored.recorded).lacking(records)
     return False
+
+
+def check_machine(spec: StudySpec, directory: Path, stored: Study | None, cpus: int | None) -> None:
+    """Raise ClusterError if trials do not fit on this machine, unless all have ended: nothing is
+    trained then. stored: the study as it exists."""
+    try:
+        slots_here(spec, cpus)
+    except ClusterError:
+        if not is_trained(spec, directory, stored):
+            raise
 
 
 def make_folders(spec: StudySpec, directory: Path, stored: Study | None) -> None:

@@ -17,24 +17,19 @@ from study.engine.budget import Spending, expected_costs
 from study.engine.display import Display, ShowsSteps
 from study.engine.keeping import ModelKeeper
 from study.engine.preparation import (
+    check_machine,
     existing_study,
     is_trained,
     make_folders,
     prepare_data,
     record_spec,
 )
-from study.engine.probe import probe_on_cluster, slots_here
+from study.engine.probe import probe_on_cluster
 from study.machines.admission import check_nodes, fit_again, needed_of
 from study.machines.fit_nodes import FitNodes
 from study.machines.guarded import Unfit, guarded
 from study.machines.nodes import PROBE, send_as_source
-from study.machines.ray_session import (
-    ClusterError,
-    check_address,
-    control_store,
-    joined,
-    set_environment,
-)
+from study.machines.ray_session import check_address, control_store, joined, set_environment
 from study.machines.stopping import Stopping, temporary_folder
 from study.machines.watching import watched
 from study.schema.errors import LedgerError
@@ -105,7 +100,9 @@ def run_study(
     room = partial(check_room, file_name, directory)
     if address is None:  # before anything is written
         with display.steps() as steps:
-            _check_machine(spec, directory, stored, cpus, steps)
+            if any(each.gpu for each in spec.needs.values()):
+                steps("trying the GPU")
+            check_machine(spec, directory, stored, cpus)
             expected = expected_costs(spec, file_name, stored, prepared.digest, steps, room=room)
     make_folders(spec, directory, stored)
     if line := kept_line(spec):
@@ -139,20 +136,6 @@ def _resumes(study: Study, address: str | None, cpus: int | None) -> str | None:
     given = [] if address is None else ["--address", address]
     given += [] if cpus is None else ["--cpus", str(cpus)]
     return study.command(study.resumed_by, *given)
-
-
-def _check_machine(
-    spec: StudySpec, directory: Path, stored: Study | None, cpus: int | None, steps: ShowsSteps
-) -> None:
-    """Raise ClusterError if trials do not fit on this machine, unless all have ended: nothing is
-    trained then."""
-    if any(each.gpu for each in spec.needs.values()):
-        steps("trying the GPU")
-    try:
-        slots_here(spec, cpus)
-    except ClusterError:
-        if not is_trained(spec, directory, stored):
-            raise
 
 
 @dataclass(frozen=True)

@@ -183,6 +183,7 @@ def test_a_study_that_is_trained_needs_no_gpu(tmp_path: Path) -> None:
     spec = write_spec(tmp_path / "small.yaml", **keys, resources={"cpu": 1, "gpu": 1})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(probe, "usable_gpus_here", lambda precision: 0)
+        assert "`run` would" not in here("plan", spec, "--storage", tmp_path)
         assert "1/1 trials" in here("run", spec, "--storage", tmp_path)
 
 

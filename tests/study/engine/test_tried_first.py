@@ -115,7 +115,10 @@ def test_what_cannot_be_taken(storage: Path, tmp_path: Path) -> None:
         spec = write_spec(tmp_path / "small.yaml", **keys)
         return here("plan", spec, "--storage", storage, check=2)
 
-    assert said("othr").startswith("small.yaml: try_first[0].from: othr: no study at ")
+    assert said("othr") == (
+        f"small.yaml: try_first[0].from: othr: no study at {storage}/othr. Create it with"
+        " `calstudy run SPEC`. Existing studies: other.\n"
+    )
     assert said("small") == "small.yaml: try_first[0].from: is this study itself. Name another.\n"
 
 
