@@ -24,3 +24,10 @@ def test_a_member_that_is_no_array_is_refused(tmp_path: Path) -> None:
         1,
         2,
     ]
+
+
+def test_a_path_through_a_file_is_said_in_words(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("a thesis")
+    with pytest.raises(FieldError) as refused:
+        read_arrays(tmp_path / "file" / "a.npz", "logits")
+    assert refused.value.problem == "cannot be read as npz (Not a directory)."

@@ -16,6 +16,7 @@ from study import cli
 from study.cli import main
 from tests import golden
 from tests.data.bombs import npy_of, npz_of
+from tests.study.made import made_study
 from trainables.files import arrays
 
 
@@ -328,3 +329,18 @@ def test_no_permission_is_one_line(
     assert (code, out) == (2, "") and err.startswith(
         "calstudy: no permission for /srv/studies. Give another path"
     )
+
+
+@pytest.mark.parametrize(("below", "said"), [("", "File exists"), ("below/", "Not a directory")])
+def test_a_file_where_a_folder_should_be_is_one_line_in_words(
+    below: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made_study(tmp_path, "small", {"focal": [({"accuracy": 0.9, "ece": 0.1, "nll": 0.3}, [])]})
+    (tmp_path / "file").write_text("a thesis")
+    csv = f"{tmp_path}/file/{below}front.csv"
+    with pytest.raises(SystemExit) as ended:
+        main(["trials", "small", "--storage", str(tmp_path), "--csv", csv])
+    err = capsys.readouterr().err
+    assert ended.value.code == 2 and err.count("\n") == 1 and "Errno" not in err
+    assert err.startswith(f"calstudy: {tmp_path}/file") and f": {said}. A " in err
+    assert "Give another path" in err
