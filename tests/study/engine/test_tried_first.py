@@ -96,7 +96,7 @@ def test_of_another_split_plan_and_card_say_what_that_means(storage: Path, tmp_p
         )
         assert f"warning: {said}" in here("plan", spec, "--storage", root)
         assert any(said in one for one in here_json("plan", spec, "--storage", root)["warnings"])
-    here("run", tmp_path / "seed.yaml", "--storage", root)
+    assert f"warning: {said}" in here("run", tmp_path / "seed.yaml", "--storage", root)
     here("export", "seed", "--name", "m", "--storage", root)
     (card,) = {version.description for version in _client(root).search_model_versions("name = 'm'")}
     assert said[1:] in card
