@@ -55,6 +55,7 @@ class Study:
 
         With equal keys it opens the study that has begun; else it raises SpecError with the lines
         that differ. Relative paths start at the working directory. Nothing is written before `run`.
+        `plan(explain=True)` lists every key.
         """
         made = cls.from_spec(keys)
         if (made._directory / "study.yaml").exists():
