@@ -432,7 +432,7 @@ def test_what_is_well_is_not_accused(ill: Ill) -> None:
 def test_a_run_without_a_fit_node_ends_at_once_and_leaves_no_ledger(ill: Ill) -> None:
     said = set(ill.refused.stdout.splitlines())  # what took more than a second
     assert ill.refused.returncode == 75 and all(
-        line.startswith(("joining Ray", "checking")) for line in said
+        line.startswith(("importing torch", "joining Ray", "checking")) for line in said
     )
     (line,) = ill.refused.stderr.splitlines()
     assert line.startswith(f"node {ONE}: does not see the storage") and "1 more nodes fail" in line
