@@ -10,6 +10,7 @@ import click
 from study.terminal.console import FAILED, console, storage_option, trust_option
 
 if TYPE_CHECKING:
+    from study.store.adoption import HomeNow
     from study.store.study import Study
 
 
@@ -33,7 +34,7 @@ def adopt(study: str, yes: bool, incomplete: bool, trust: bool, storage: str | N
     """
     from study.answer.confirmation import search_of
     from study.store.adoption import adopt as adopt_study
-    from study.store.adoption import is_at_home, original_of
+    from study.store.adoption import home_now, is_at_home
     from study.store.confirmed import confirming_study, missing_confirmation
     from study.store.study import open_study
 
@@ -45,7 +46,7 @@ def adopt(study: str, yes: bool, incomplete: bool, trust: bool, storage: str | N
         return
     for each in copies:
         _refuse_server(each, trust)
-    originals = {each.name: original_of(each) for each in copies}
+    homes = {each.name: home_now(each) for each in copies}
     whole = [_is_whole(each, search) for each in copies]
     if missing := missing_confirmation(search):
         console.say(f"{missing}. Copy that folder here too, and adopt again.")
@@ -55,13 +56,13 @@ def adopt(study: str, yes: bool, incomplete: bool, trust: bool, storage: str | N
             " again; where they are lost for good, add --incomplete."
         )
         raise SystemExit(FAILED)
-    _ask(copies, originals, yes)
+    _ask(list(homes.values()), yes)
     for each in copies:
-        unmarked = adopt_study(each, originals[each.name])
+        home = homes[each.name]
+        unmarked = adopt_study(each, None if home is None else home.study)
         console.say(f"{each.name} has its home in {each.directory}")
-        if unmarked is not None:
-            where = each.recorded.home and each.recorded.home.path
-            console.say(f"{where} could not be marked ({unmarked}): never run it again.")
+        if home is not None and unmarked is not None:
+            console.say(f"{home.path} could not be marked ({unmarked}): never run it again.")
     _say_next(search)
 
 
@@ -106,18 +107,19 @@ def _is_whole(study: Study, search: Study) -> bool:
     return not problems
 
 
-def _ask(copies: list[Study], originals: dict[str, Study | None], yes: bool) -> None:
+def _ask(homes: list[HomeNow | None], yes: bool) -> None:
     """End the command unless the user says that the originals are gone. yes: --yes was given."""
-    seen = [each.directory for each in originals.values() if each is not None]
     console.say(
         "Only one folder of a study may go on: two would train the same trials, and open the test"
         " split on their own."
     )
-    for folder in seen:
-        console.say(f"{folder} is still there. It will be marked: calstudy then refuses to run it.")
-    for each in copies:
-        if originals[each.name] is None and each.recorded.home is not None:
-            console.say(f"The original, {each.recorded.home.path}, is not seen from here.")
+    for home in filter(None, homes):
+        if home.study is None:
+            console.say(f"The original, {home.path}, is not seen from here.")
+        else:
+            console.say(
+                f"{home.path} is still there. It will be marked: calstudy then refuses to run it."
+            )
     if not yes and not click.confirm("Is every original gone, or never run again?", default=False):
         console.say("nothing was adopted.")
         raise SystemExit(FAILED)

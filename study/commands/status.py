@@ -29,9 +29,10 @@ def status(study: str, storage: str | None, as_json: bool) -> None:
     """
     from study.analysis.stalled import stalled, stalled_lines
     from study.analysis.states import saved_line, snapshot, stopped_line, summed
+    from study.schema.errors import SpecError
     from study.store.confirmed import RESTORE, missing_confirmation
     from study.store.spending import budget_line, not_begun, spending_plain
-    from study.store.study import open_study
+    from study.store.study import check_home, open_study
     from study.terminal.tables import failures_table, states_table
 
     opened = open_study(study, storage)
@@ -60,6 +61,11 @@ def status(study: str, storage: str | None, as_json: bool) -> None:
         console.say(sentence)
     if missing is not None:
         console.say(f"{missing}. {RESTORE}.")
+    try:
+        check_home(opened)
+    except SpecError as error:
+        console.say(f"{error.found}. {error.mend}")
+        return
     if now.alive:
         console.print("another calstudy process is running this study.")
     elif not not_begun(opened, now.records) and (

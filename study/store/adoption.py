@@ -4,7 +4,7 @@ too."""
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from study.schema.errors import LedgerError, SpecError
@@ -38,30 +38,58 @@ def is_at_home(study: Study) -> bool:
     return home is None or home.inode == home_of(study.directory).inode
 
 
-def original_of(study: Study) -> Study | None:
-    """The study in the home that a copy records, if that is seen from here.
+@dataclass(frozen=True)
+class HomeNow:
+    """Where a copied study has its home now. study: that one, if it is seen from here."""
+
+    path: str
+    study: Study | None
+
+
+def home_now(study: Study) -> HomeNow | None:
+    """The home that a copy records, or the one that was adopted in its place; None without any.
 
     Raises LedgerError while a driver runs it, and if its ledger is not the copy's: trials that only
-    the original has would be trained twice.
+    it has would be trained twice.
     """
     home = study.recorded.home
     if home is None or home.path == str(study.directory):
         return None
-    try:
-        original = open_directory(Path(home.path), home.path)
-    except (UserError, OSError):  # there is none that could go on
-        return None
-    if original.id != study.id or original.directory.samefile(study.directory):
-        return None
-    if driver_is_alive(original.directory, original.ledger):
-        found = f"{original.directory}: another calstudy process is running the original"
-        raise LedgerError(found, "Wait for it or stop it, then copy the study again.")
-    if study.ledger is None and _own_ledger(original) != _own_ledger(study):
+    found = _adopted_last(study, home.path)
+    there = found.study
+    if there is None:
+        return found
+    if driver_is_alive(there.directory, there.ledger):
+        problem = f"{there.directory}: another calstudy process is running the original"
+        raise LedgerError(problem, "Wait for it or stop it, then copy the study again.")
+    if study.ledger is None and _own_ledger(there) != _own_ledger(study):
         raise LedgerError(
-            f"the ledgers of {original.directory} and of its copy {study.directory} differ",
+            f"the ledgers of {there.directory} and of its copy {study.directory} differ",
             "Go on with the original; or copy it again, then adopt the copy.",
         )
-    return original
+    return found
+
+
+def _adopted_last(study: Study, path: str) -> HomeNow:
+    """The home at the path; if that was adopted elsewhere since, the last that is known."""
+    asked: set[str] = set()
+    while path not in asked:
+        asked.add(path)
+        there = _of_this_study(study, path)
+        if there is None or there.recorded.home is None or is_at_home(there):
+            return HomeNow(path, there)
+        path = there.recorded.home.path
+    return HomeNow(path, None)
+
+
+def _of_this_study(study: Study, path: str) -> Study | None:
+    """The study at the path, if it is seen and is this one in another folder."""
+    try:
+        there = open_directory(Path(path), path)
+    except (UserError, OSError):  # there is none that could go on
+        return None
+    is_other = there.id == study.id and not there.directory.samefile(study.directory)
+    return there if is_other else None
 
 
 def _own_ledger(study: Study) -> str | None:

@@ -112,6 +112,40 @@ def test_an_original_that_is_seen_is_marked_and_goes_on_no_more(tmp_path: Path) 
     assert "3 complete" in here("audit", old, check=1)  # it is still read
 
 
+def test_a_second_copy_is_refused_once_the_first_went_on(tmp_path: Path) -> None:
+    """The original's mark leads to the home that it has now."""
+    old, first = made_copy(tmp_path)
+    second = tmp_path / "second" / "small"
+    shutil.copytree(old, second)
+    here("adopt", first, "--yes")
+    with driver_lock(first):
+        said = here("adopt", second, "--yes", check=2)
+        assert f"{first}: another calstudy process is running the original" in said
+    before = (second / "study.yaml").read_bytes()
+    ledger = Ledger(open_storage(first, None), "small", "small")
+    ledger.open("focal", OBJECTIVES)
+    asked(ledger, "focal")
+    said = here("adopt", second, "--yes", check=2)
+    assert f"the ledgers of {first} and of its copy {second} differ" in said
+    assert (second / "study.yaml").read_bytes() == before
+    first.rename(tmp_path / "away")
+    assert f"The original, {first}, is not seen from here." in here("adopt", second, "--yes")
+    assert f"this is a copy of the study at {first}" in here("status", old)
+
+
+def test_a_mark_goes_on_from_home_to_home(tmp_path: Path) -> None:
+    old, first = made_copy(tmp_path)
+    second = tmp_path / "second" / "small"
+    shutil.copytree(old, second)
+    here("adopt", first, "--yes")
+    assert f"{first} is still there. It will be marked" in here("adopt", second, "--yes")
+    assert f"this is a copy of the study at {second}" in here("run", first, check=2)
+    check_home(open_study("small", str(second.parent)))
+    shown = here("status", first)
+    assert f"if that one is gone: `calstudy adopt small --storage {first.parent}`" in shown
+    assert "Resume" not in shown
+
+
 def test_an_original_that_cannot_be_marked_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
