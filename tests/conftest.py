@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -78,6 +79,15 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         base = config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
         if line := shared.longest_silence(shared.folder_of(base)):
             terminalreporter.write_line(line)
+
+
+@pytest.fixture(autouse=True)
+def no_ray_in_this_process() -> Iterator[None]:
+    """A test that leaves one fails. Where such a Ray is lost, maybe minutes later, its C++ code
+    ends this process without a word."""
+    yield
+    ray = sys.modules.get("ray")
+    assert ray is None or not ray.is_initialized()
 
 
 @pytest.fixture(scope="session")
