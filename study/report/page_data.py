@@ -74,7 +74,7 @@ def gather(
     return {
         "name": spec.name,
         "created": recorded.created,
-        "goes_on": study.goes_on,
+        "goes_on": _goes_on(study),
         "abstract": _abstract(study, records, summed(now.counts.values()), front, knee),
         "facts": _facts(study),
         "objectives": [objective.metric for objective in spec.objectives],
@@ -102,7 +102,7 @@ def gather(
         "resamples": analysis and analysis.resamples,
         "whiskers": analysis and analysis.named,
         "floor_note": analysis and first_upper(floor_note(analysis.level)),
-        "unfinished": _unfinished(now, study.goes_on),
+        "unfinished": _unfinished(now, _goes_on(study)),
         "noise": _noise(spec.variants, records, measured),
         "confirmation": confirmation and confirmed(study, confirmation, measured, sizes),
         "reproduce": _reproduce(study, finished, analysis, confirmation),
@@ -340,6 +340,11 @@ def _budget(planned: int, records: Trials) -> list[str]:
     return sentences
 
 
+def _goes_on(study: Study) -> str:
+    """The command that resumes it, wherever the page is read."""
+    return study.command(study.resumed_by, anywhere=True)
+
+
 def _unfinished(now: Snapshot, goes_on: str) -> list[Plain]:
     """Every trial that began and is not complete, with the reason. goes_on: what resumes it."""
     why = {
@@ -433,18 +438,20 @@ def _reproduce(
     recorded = study.recorded
     versions = recorded.versions
     commit = versions.get("git_commit")
-    commands = [[study.goes_on, "goes on from its record; to train it anew, run the file below"]]
+    commands = [[_goes_on(study), "goes on from its record; to train it anew, run the file below"]]
     if confirmation is not None:
         words = []
         for row in confirmation.rows:
             if row.candidate is not None:
                 words += ["--trial", row.candidate.name]
         words += ["--seeds", str(confirmation.study.spec.trials)]
-        commands.append([study.command("confirm", *words), "opens the sealed test split"])
+        commands.append(
+            [study.command("confirm", *words, anywhere=True), "opens the sealed test split"]
+        )
     level = []
     if analysis is not None and analysis.level != 0.95:
         level = ["--interval", f"{100 * analysis.level:g}"]
-    commands.append([study.command("report", *level), "this page"])
+    commands.append([study.command("report", *level, anywhere=True), "this page"])
     if commit:
         commands.insert(0, [f"git checkout {commit}", "the code it ran with, in a checkout of it"])
     others = Counter(

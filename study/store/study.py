@@ -162,15 +162,16 @@ class Study:
     def resumed_by(self) -> str:
         return "run" if self.confirms is None else "confirm"
 
-    def command(self, verb: str, *words: str) -> str:
+    def command(self, verb: str, *words: str, anywhere: bool = False) -> str:
         """A whole command of it, to be pasted into a shell: with --storage where a command without
-        it looks elsewhere.
+        it looks elsewhere. anywhere: also from another folder than this process is in.
 
         A confirmation is confirmed and adopted by the name of its search.
         """
         root = self.directory.parent
         of_search = self.confirms if verb in ("confirm", "adopt") else None
-        where = () if _is_default(root) else ("--storage", str(root))
+        is_found = _is_default(root) and not anywhere
+        where = () if is_found else ("--storage", str(root))
         return shlex.join(("calstudy", verb, of_search or self.name, *words, *where))
 
     def records(self, reader: LedgerReader | None = None) -> Trials:

@@ -42,6 +42,12 @@ def test_a_storage_where_commands_look_anyway_is_not_named(
 ) -> None:
     monkeypatch.setenv("CALSTUDY_STORAGE", str(study.directory.parent))
     assert study.goes_on == "calstudy run small"
+    assert pasted(study.command("run", anywhere=True)) == [
+        "run",
+        "small",
+        "--storage",
+        str(study.directory.parent),
+    ]
     monkeypatch.setenv("CALSTUDY_STORAGE", "s3://bucket")  # no folder: none is looked in
     assert "--storage" in study.goes_on
     monkeypatch.delenv("CALSTUDY_STORAGE")
