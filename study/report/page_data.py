@@ -74,7 +74,7 @@ def gather(
     return {
         "name": spec.name,
         "created": recorded.created,
-        "goes_on": _goes_on(study),
+        "goes_on": study.goes_on_anywhere,
         "abstract": _abstract(study, records, summed(now.counts.values()), front, knee),
         "facts": _facts(study),
         "objectives": [objective.metric for objective in spec.objectives],
@@ -102,7 +102,7 @@ def gather(
         "resamples": analysis and analysis.resamples,
         "whiskers": analysis and analysis.named,
         "floor_note": analysis and first_upper(floor_note(analysis.level)),
-        "unfinished": _unfinished(now, _goes_on(study)),
+        "unfinished": _unfinished(now, study.goes_on_anywhere),
         "noise": _noise(spec.variants, records, measured),
         "confirmation": confirmation and confirmed(study, confirmation, measured, sizes),
         "reproduce": _reproduce(study, finished, analysis, confirmation),
@@ -340,11 +340,6 @@ def _budget(planned: int, records: Trials) -> list[str]:
     return sentences
 
 
-def _goes_on(study: Study) -> str:
-    """The command that resumes it, wherever the page is read."""
-    return study.command(study.resumed_by, anywhere=True)
-
-
 def _unfinished(now: Snapshot, goes_on: str) -> list[Plain]:
     """Every trial that began and is not complete, with the reason. goes_on: what resumes it."""
     why = {
@@ -438,7 +433,9 @@ def _reproduce(
     recorded = study.recorded
     versions = recorded.versions
     commit = versions.get("git_commit")
-    commands = [[_goes_on(study), "goes on from its record; to train it anew, run the file below"]]
+    commands = [
+        [study.goes_on_anywhere, "goes on from its record; to train it anew, run the file below"]
+    ]
     if confirmation is not None:
         words = []
         for row in confirmation.rows:

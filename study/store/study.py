@@ -159,6 +159,11 @@ class Study:
         return self.command(self.resumed_by)
 
     @property
+    def goes_on_anywhere(self) -> str:
+        """As `goes_on`, for a text that is read in any folder."""
+        return self.command(self.resumed_by, anywhere=True)
+
+    @property
     def resumed_by(self) -> str:
         return "run" if self.confirms is None else "confirm"
 

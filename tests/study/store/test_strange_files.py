@@ -75,7 +75,7 @@ ATTEMPT = "trials/focal/0000/attempt-1"
 PIPES = {  # and which commands cannot do without the file
     f"{ATTEMPT}/log": (),
     f"{ATTEMPT}/history.json": (),
-    f"{ATTEMPT}/predictions.npz": ("answer", "export"),
+    f"{ATTEMPT}/predictions.npz": ("export",),
     f"{ATTEMPT}/model.pt": ("export",),
     "report.html": (),
 }

@@ -171,15 +171,15 @@ def test_one_trial_is_its_own_front(tmp_path: Path) -> None:
     ],
     ids=["missing", "altered"],
 )
-@pytest.mark.parametrize(
-    "words", [("--bootstrap", 200), ("--compare", "focal/0000", "focal/0001")], ids=str
-)
-def test_predictions_that_are_not_the_trials_are_refused(
-    tmp_path: Path, harm, said: str, words: tuple
+def test_predictions_that_are_not_the_trials_are_never_resampled(
+    tmp_path: Path, harm, said: str
 ) -> None:
     harm(stored(study_of(tmp_path), 1))
-    shown = here("pareto", "small", *words, "--storage", tmp_path, check=2)
+    words = ("pareto", "small", "--storage", tmp_path)
+    shown = here(*words, "--compare", "focal/0000", "focal/0001", check=2)
     assert shown.startswith("focal/0001: ") and said in shown and shown.count("\n") == 1
+    left_out = "focal/0001 is left out of intervals and shares: predictions.npz "
+    assert left_out + said.partition(". ")[0] in here(*words, "--bootstrap", 200)
 
 
 @pytest.mark.parametrize(
