@@ -214,14 +214,19 @@ class Study:
         trials: int | None = None,
         cpus: int | None = None,
         tracking: str | None = None,
+        trust: bool = False,
     ) -> Study:
         """Run the missing trials; returns the study as it then is.
 
         address: a Ray cluster; default: this machine, with the CPUs that are ours. trials: per
-        method, to go on with more.
+        method, to go on with more. trust: use the code and the servers that a folder of another
+        user names, of a study that was opened.
         """
         options = option_words(address=address, trials=trials, cpus=cpus, tracking=tracking)
-        self._of_spec("run", options)
+        if self._spec is None:
+            self._of_study("run", [*options, *option_words(trust=trust)])
+        else:
+            self._of_spec("run", options)
         return type(self).open(self._directory)
 
     def answer(self, *, temperature: bool | None = None, interval: float = 95) -> Answer:

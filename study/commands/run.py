@@ -148,6 +148,8 @@ def _report_run(outcome: Any, uri: str) -> None:
         console.print(front_table(now.ranking.front, study.objectives))
     console.say(f"study:    {study.directory}")
     console.say(f"tracking: {public_uri(uri)}")
+    if outcome.interrupted:
+        return  # what MLflow lacks is not known then; resuming uploads it
     if not outcome.tracked:
         trouble = f" ({outcome.tracking_trouble})" if outcome.tracking_trouble else ""
         what = f"{outcome.untracked} trials are" if outcome.untracked else "the end of the study is"

@@ -64,7 +64,7 @@ def status(study: str, storage: str | None, as_json: bool) -> None:
     try:
         check_home(opened)
     except SpecError as error:
-        console.say(f"{error.found}. {error.mend}")
+        console.say(f"this folder {error.found}. {error.mend}")
         return
     if now.alive:
         console.print("another calstudy process is running this study.")

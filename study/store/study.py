@@ -258,7 +258,8 @@ def home_of(directory: Path) -> Home:
 
 
 def check_home(study: Study) -> None:
-    """Raise SpecError for a copy of a study: two studies of one identity would count a trial twice.
+    """Raise SpecError for a copy of a study, and for an original that was adopted elsewhere: two
+    studies of one identity would count a trial twice.
 
     A study that was moved or is mounted elsewhere keeps its inode; a copy that replaces the
     original keeps its path. A cloned disk keeps all inodes: it is told by the original, where that
@@ -271,9 +272,9 @@ def check_home(study: Study) -> None:
     if home.inode != here.inode or _is_beside(Path(home.path), study.directory):
         raise SpecError(
             str(study.directory),
-            "recorded.home",
-            f"this is a copy of the study at {home.path}",
-            f"Go on there; or, if that one is gone: `{study.command('adopt')}`.",
+            "",
+            f"is not the study's home, which is {home.path}",
+            f"Run it there; or, if that folder is gone: `{study.command('adopt')}`.",
         )
 
 

@@ -99,6 +99,18 @@ def test_a_study_that_is_not_there(tmp_path: Path) -> None:
         Study.open("nowhere", storage=tmp_path)
 
 
+@pytest.mark.parametrize("trust", [False, True])
+def test_one_that_was_opened_goes_on_from_its_record(
+    study: Study, monkeypatch: pytest.MonkeyPatch, trust: bool
+) -> None:
+    """With the tracking server of its last run, which a spec does not name."""
+    asked: list[list[str]] = []
+    monkeypatch.setattr(python, "run_command", lambda words, *how: asked.append(words))
+    Study.open(study.directory).run(trials=7, trust=trust)
+    where = [str(study.directory), "--storage", str(study.directory.parent)]
+    assert asked == [["run", *where, "--trials", "7", *(["--trust"] if trust else [])]]
+
+
 # ---- keys as arguments ---------------------------------------------------------------------------
 
 

@@ -45,7 +45,7 @@ def test_an_interrupted_study_from_elsewhere_is_finished_from_its_folder_alone(
     spec.unlink()
     copy = tmp_path / "new" / "small"
     refused = here("run", copy, check=2)
-    assert f"or, if that one is gone: `calstudy adopt small --storage {copy.parent}`" in refused
+    assert f"or, if that folder is gone: `calstudy adopt small --storage {copy.parent}`" in refused
     shown = here("adopt", copy, "--yes")
     assert f"small, copied from {tmp_path}/old/small: 1 complete" in shown
     assert "  3 files match the ledger's digests" in shown
@@ -108,7 +108,7 @@ def test_an_original_that_is_seen_is_marked_and_goes_on_no_more(tmp_path: Path) 
     old, new = made_copy(tmp_path)
     assert f"{old} is still there. It will be marked" in here("adopt", new, "--yes")
     check_home(open_study("small", str(new.parent)))
-    assert f"this is a copy of the study at {new}" in here("run", old, check=2)
+    assert f"{old}: is not the study's home, which is {new}." in here("run", old, check=2)
     assert "3 complete" in here("audit", old, check=1)  # it is still read
 
 
@@ -130,7 +130,7 @@ def test_a_second_copy_is_refused_once_the_first_went_on(tmp_path: Path) -> None
     assert (second / "study.yaml").read_bytes() == before
     first.rename(tmp_path / "away")
     assert f"The original, {first}, is not seen from here." in here("adopt", second, "--yes")
-    assert f"this is a copy of the study at {first}" in here("status", old)
+    assert f"this folder is not the study's home, which is {first}." in here("status", old)
 
 
 def test_a_mark_goes_on_from_home_to_home(tmp_path: Path) -> None:
@@ -139,10 +139,10 @@ def test_a_mark_goes_on_from_home_to_home(tmp_path: Path) -> None:
     shutil.copytree(old, second)
     here("adopt", first, "--yes")
     assert f"{first} is still there. It will be marked" in here("adopt", second, "--yes")
-    assert f"this is a copy of the study at {second}" in here("run", first, check=2)
+    assert f"{first}: is not the study's home, which is {second}." in here("run", first, check=2)
     check_home(open_study("small", str(second.parent)))
     shown = here("status", first)
-    assert f"if that one is gone: `calstudy adopt small --storage {first.parent}`" in shown
+    assert f"if that folder is gone: `calstudy adopt small --storage {first.parent}`" in shown
     assert "Resume" not in shown
 
 
@@ -221,7 +221,7 @@ def test_killed_while_it_is_adopted_no_folder_goes_on_until_it_is_again(
         patch.setattr(adoption, "record_facts", killed)
         adoption.adopt(study, None)
     assert "belongs to a copy" in here("run", old, check=2)
-    assert "this is a copy" in here("run", new, check=2)
+    assert "is not the study's home" in here("run", new, check=2)
     here("adopt", new, "--yes")
     here("run", new, "--trials", 2)
 

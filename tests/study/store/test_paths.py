@@ -86,7 +86,7 @@ def test_a_cloned_disk_is_a_copy(
     )
     study = Study(clone, {"name": "small"}, Recorded(home=Home(str(original), 7)))
     if refused:
-        with pytest.raises(SpecError, match=f"this is a copy of the study at {original}"):
+        with pytest.raises(SpecError, match=f"is not the study's home, which is {original}"):
             check_home(study)
     else:
         check_home(study)
