@@ -145,7 +145,7 @@ def test_a_finished_study_is_clean_and_nothing_is_written(storage: Path) -> None
     assert counted == dict(zip(CHECKS, expected, strict=True))
     assert (report.planned, report.lost, report.duplicated) == (4, 0, 0)
     assert report.epochs == Epochs(needed=8, trained=8)
-    assert report.note is not None and "copy of the study" in report.note
+    assert report.note is not None and "is not the study's home" in report.note
     assert {path: path.read_bytes() for path in storage.rglob("*") if path.is_file()} == content
 
 

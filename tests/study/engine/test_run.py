@@ -71,7 +71,7 @@ def test_a_copy_and_a_renamed_study_are_refused(tmp_path: Path) -> None:
     ):
         refused = here(*words, "--storage", tmp_path / "two", check=2)
         assert (
-            f"a copy of the study at {tmp_path / 'one' / 'small'}" in refused
+            f"not the study's home, which is {tmp_path / 'one' / 'small'}." in refused
             and refused.count("\n") == 1
         )
     assert (tmp_path / "two" / "small" / "ledger.log").read_bytes() == before
