@@ -21,6 +21,7 @@ random: 32x32, cropped and flipped. The arms:
 from __future__ import annotations
 
 import argparse
+import contextlib
 import io
 import json
 import os
@@ -215,7 +216,8 @@ def by_airbench(options: argparse.Namespace) -> Callable[[], int]:
 
 
 def work(options: argparse.Namespace) -> None:
-    """An arm: for each line that comes, an epoch and a line of JSON."""
+    """An arm: at the first line that comes some epochs that are not counted; at each other one an
+    epoch and a line of JSON."""
     import torch
 
     torch.set_num_threads(1)
@@ -232,7 +234,9 @@ def work(options: argparse.Namespace) -> None:
         keep_freed_memory()
     epoch = makers.get(words[0], by_learner)(options, **settings)
     on_gpu = options.device != "cpu"
-    for _ in range(3 if on_gpu else 1):  # a smaller last batch is captured in the third
+    sys.stdin.readline()
+    # A smaller last batch is captured in the third epoch.
+    for _ in range(3 if on_gpu and words[0] != "loader" else 1):
         epoch()
     print("ready", flush=True)
     for _ in sys.stdin:
@@ -245,7 +249,7 @@ def work(options: argparse.Namespace) -> None:
 
 
 class NotStarted(Exception):
-    """An arm that ended before it trained; it has said why on standard error."""
+    """An arm that ended before it trained, and why."""
 
 
 @contextmanager
@@ -256,18 +260,37 @@ def worker(arm: str, options: argparse.Namespace, root: Path) -> Iterator[subpro
     environment["CALSTUDY_CACHE"] = str(options.images.parent / f"cache-{root.name}")
     command = [sys.executable, "-W", "ignore", __file__, *words]
     pipe = subprocess.PIPE
-    with subprocess.Popen(
-        command, cwd=root, env=environment, stdin=pipe, stdout=pipe, text=True
-    ) as process:
-        assert process.stdout is not None
-        if process.stdout.readline() != "ready\n":
-            raise NotStarted(arm)
+    with (
+        errors(arm, options).open("w") as said,
+        subprocess.Popen(
+            command, cwd=root, env=environment, stdin=pipe, stdout=pipe, stderr=said, text=True
+        ) as process,
+    ):
         yield process
-        process.communicate()
+        with contextlib.suppress(BrokenPipeError):
+            process.communicate()
 
 
-def measure(options: argparse.Namespace, arms: list[str]) -> dict[str, list[float]]:
-    """Images a second of each arm, by round."""
+def errors(arm: str, options: argparse.Namespace) -> Path:
+    """The file of the worker's standard error."""
+    return Path(options.images.parent / f"{arm}.log")
+
+
+def begin(arm: str, process: subprocess.Popen[str], options: argparse.Namespace) -> None:
+    """Have the worker train what is not counted. Raises NotStarted."""
+    assert process.stdin is not None and process.stdout is not None
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.write("\n")
+        process.stdin.flush()
+    if process.stdout.readline() != "ready\n":
+        said = errors(arm, options).read_text().strip() or "it said nothing"
+        raise NotStarted(said.splitlines()[-1])
+
+
+def measure(
+    options: argparse.Namespace, arms: list[str], missing: dict[str, str] | None = None
+) -> dict[str, list[float]]:
+    """Images a second of each arm, by round. Why an arm did not start is added to `missing`."""
     rates: dict[str, list[float]] = {arm: [] for arm in arms}
     with tempfile.TemporaryDirectory(prefix="throughput-") as folder, ExitStack() as stack:
         options.images = Path(folder) / "images.parquet"
@@ -290,15 +313,18 @@ def measure(options: argparse.Namespace, arms: list[str]) -> dict[str, list[floa
                 subprocess.run,
                 ["git", "-C", str(ROOT), "worktree", "remove", "--force", str(former)],
             )
-        workers = {}
+        workers = {
+            arm: stack.enter_context(worker(arm, options, former if arm == "former" else ROOT))
+            for arm in arms
+        }  # They are made at once, and begin in turn.
         for arm in arms:
             try:
-                workers[arm] = stack.enter_context(
-                    worker(arm, options, former if arm == "former" else ROOT)
-                )
-            except NotStarted:
-                print(f"{arm}: did not start", file=sys.stderr)
-                del rates[arm]
+                begin(arm, workers[arm], options)
+            except NotStarted as error:
+                print(f"{arm}: did not start: {error}", file=sys.stderr)
+                if missing is not None:
+                    missing[arm] = str(error)
+                del rates[arm], workers[arm]
         for _ in range(options.rounds):
             for arm, process in workers.items():
                 assert process.stdin is not None and process.stdout is not None

@@ -1,6 +1,7 @@
 """Everything that must be seen on a GPU, in order, in the time there is.
 
     python -m benchmarks.gpu --data cifar10.parquet --state STATE --out OUT --seconds 570
+    python -m benchmarks.gpu --stages equal study ...  # these alone, in this order
     python -m benchmarks.gpu --table OUT/gpu.jsonl  # Markdown for RESULTS.md
     python -m benchmarks.gpu --verify OUT  # at home: the trained model's files, on this machine
     python -m benchmarks.gpu --data digits --device cpu --small --state STATE --out OUT
@@ -42,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
         folder.mkdir(parents=True, exist_ok=True)
     begun, state = time.monotonic(), options.state / FILE
     done = {line["stage"] for line in lines(state)}
-    for name in stages.STAGES:
+    for name in options.stages or stages.STAGES:
         left = options.seconds - (time.monotonic() - begun)
         if name in done:
             continue
@@ -165,6 +166,9 @@ def main() -> int:
     parser.add_argument("--state", type=Path, default=Path("gpu-state"))
     parser.add_argument("--out", type=Path, default=Path("gpu-out"))
     parser.add_argument("--seconds", type=float, default=570.0)
+    parser.add_argument(
+        "--stages", nargs="+", choices=stages.STAGES, metavar="STAGE", help="these alone, in order"
+    )
     parser.add_argument("--table", type=Path, help="a gpu.jsonl to print")
     parser.add_argument("--verify", type=Path, help="a folder OUT of another machine")
     parser.add_argument("--stage", help=argparse.SUPPRESS)

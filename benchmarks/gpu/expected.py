@@ -5,19 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from trainables.training.program import TOLERANCE
+
 Found = Mapping[str, Any]
 # By stage: in words, and whether it is so.
 EXPECTED: dict[str, list[tuple[str, Callable[[Found], bool]]]] = {
     "inventory": [
-        ("CUDA takes at most 600 MiB beside PyTorch", lambda found: found["context MiB"] <= 600),
+        ("CUDA takes at most 700 MiB beside PyTorch", lambda found: found["context MiB"] <= 700),
         ("the GPU has bfloat16", lambda found: found["bfloat16"]),
     ],
     "equal": [
         ("every method is captured", lambda found: not found["ran eagerly"]),
+        ("two eager runs are equal", lambda found: not found["eager unlike eager"]),
         ("captured steps equal eager ones", lambda found: not found["captured unlike eager"]),
-        ("within .001 of the CPU's weights", lambda found: found["from the CPU"] < 1e-3),
+        ("a step within 1e-5 of the CPU's weights", lambda found: found["from the CPU"] < 1e-5),
     ],
     "study": [("a clean audit", lambda found: found["audit"] == "clean")],
+    "repeated": [
+        (
+            "a step repeats within the tolerance of a capture",
+            lambda found: max(each["most"] for each in found.values()) <= TOLERANCE,
+        ),
+    ],
     "uncaptured": [
         ("the next trial is captured", lambda found: found["next"] == "captured"),
         ("finite weights", lambda found: found["finite"]),
@@ -49,7 +58,7 @@ def judged(stage: str, found: Found) -> dict[str, str]:
     for words, holds in EXPECTED.get(stage, []):
         try:
             answers[words] = "yes" if holds(found) else "no"
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             answers[words] = f"not measured ({error})"
     return answers
 

@@ -148,28 +148,31 @@ def inventory(options: Options) -> Found:
 
 
 def equal(options: Options) -> Found:
-    """Every method's weights after six steps: captured ones against eager ones, bit for
-    bit, then against the CPU's.
-
-    The latter: the largest relative difference. Where two eager runs differ, captured ones may.
+    """Every method's weights after six steps of deterministic algorithms: captured ones against
+    eager ones, bit for bit. After the first of them eager ones against the CPU's: the largest
+    relative difference. (Six steps magnify what a maximum decides the other way.)
     """
     torch.backends.cudnn.allow_tf32 = False
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # as a trial sets it
+
+    def trained(name: str, device: str, count: int, capture: str) -> tuple[Tensor, str | None]:
+        """The weights, and why the steps were not captured."""
+        settings = {"method": name, "capture": capture, "deterministic": True}
+        made = learner(options, device, batch_size=64, **settings)
+        steps(made, first_batches(made, count))
+        return made.weights.vector.cpu(), made.eager_because
 
     def differences(name: str) -> Found:
-        made = [
-            learner(options, device, method=name, batch_size=64)
-            for device in (*[options.device] * 3, "cpu")
-        ]
-        for each in made[1:]:
-            each._program.eager_because = "to compare"
-        for each in made:
-            steps(each, first_batches(each, 6))
-        captured, eager, again, on_cpu = (each.weights.vector.cpu() for each in made)
+        captured, because = trained(name, options.device, 6, "on")
+        eager, again, first = (
+            trained(name, options.device, count, "off")[0] for count in (6, 6, 1)
+        )
+        on_cpu, _ = trained(name, "cpu", 1, "off")
         return {
-            "because": made[0].eager_because,
+            "because": because,
             "captured": float((captured - eager).norm() / eager.norm()),
             "again": float((again - eager).norm() / eager.norm()),
-            "cpu": float((eager - on_cpu).norm() / on_cpu.norm()),
+            "cpu": float((first - on_cpu).norm() / on_cpu.norm()),
         }
 
     found = {
@@ -186,6 +189,46 @@ def equal(options: Options) -> Found:
         "from the CPU": max(by_method.values()),
         "by method": by_method,
     }
+
+
+def repeated(options: Options) -> Found:
+    """How far a step differs when it is taken again from the same state, without deterministic
+    algorithms: the median and the largest relative difference of the weights. What
+    `program.TOLERANCE` must exceed, which tells a broken capture."""
+
+    def differences(**settings: Any) -> list[float]:
+        made = learner(options, capture="off", **settings)
+        choices = first_batches(made, 4 if options.small else 40)
+        table = ChoiceTable(choices, made.device)
+        table.fill(choices)
+        written = [*made._program._written, *table.written]
+        found = []
+        with made._training(2 * choices.steps):
+            for _ in range(choices.steps):
+                before = [each.clone() for each in written]
+                drawn = program._random_state(made.device)
+                ended = []
+                for again in (False, True):
+                    if again:
+                        program._fill(written, before)
+                        program._set_random_state(made.device, drawn)
+                    made._program.advance(table, lambda now: made._step(now, torch.Generator()))
+                    ended.append(made.weights.vector.clone())
+                found.append(float((ended[1] - ended[0]).norm() / ended[0].norm()))
+        return sorted(found)
+
+    found = {}
+    for model in ("cnn",) if options.small else ("cnn", "resnet18"):
+        for precision in ("float32", "bfloat16"):
+            name = f"{model} {precision}"
+            values = case(
+                options,
+                "repeated",
+                name,
+                partial(differences, model=model, precision=precision),
+            )
+            found[name] = {"median": statistics.median(values), "most": max(values)}
+    return found
 
 
 class Branching(nn.Module):
@@ -351,17 +394,17 @@ def ladder(model: str) -> Callable[[Options], Found]:
             device=options.device,
             former="",
         )
-        words.batch, words.rounds, words.count = (64, 1, 300) if options.small else (512, 5, 20_000)
+        words.batch, words.rounds, words.count = (64, 1, 300) if options.small else (512, 3, 20_000)
         arms = throughput.ON_CPU[2:] if options.device == "cpu" else throughput.ON_GPU
         arms = [
             "loader",
             *arms,
             *(["airbench"] if model == "airbench" and throughput.has_airbench(options) else []),
         ]
-        rates = throughput.measure(words, arms)
-        return {
-            arm: statistics.median(rates[arm]) if arm in rates else "did not start" for arm in arms
-        }
+        missing: dict[str, str] = {}
+        rates = throughput.measure(words, arms, missing)
+        found = {arm: statistics.median(values) for arm, values in rates.items()}
+        return {**found, **{arm: f"did not start: {why}" for arm, why in missing.items()}}
 
     return stage
 
@@ -382,9 +425,17 @@ def actors(options: Options, stage: str = "actors") -> Found:
             "actor",
             *words,
         ]
+        pipe = subprocess.PIPE
         running = [
-            subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(count)
+            subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) for _ in range(count)
         ]
+        for each in running:
+            assert each.stdout is not None
+            each.stdout.readline()  # it is ready
+        for each in running:
+            assert each.stdin is not None
+            each.stdin.write("\n")
+            each.stdin.flush()
         return sum(json.loads(each.communicate()[0])["images/s"] for each in running)
 
     counts = (1, 2) if options.small else (1, 2, 4, 8)
@@ -414,19 +465,20 @@ def actors_under_mps(options: Options) -> Found:
 
 
 def actor(options: Options) -> Found:
-    """One of them: trains for some seconds, from the next round ten seconds on, so
-    that all are at work."""
+    """One of them: trains for some seconds from the line that comes when all are ready."""
     torch.set_num_threads(1)
     made = learner(options, precision="bfloat16", epochs=10_000)
-    made.train_epoch()
-    period = 2 if options.small else 20
-    time.sleep(period - time.time() % period)
-    started, images = time.time(), 0
-    while time.time() - started < period / 2:
+    for _ in range(3):  # a smaller last batch is captured in the third
+        made.train_epoch()
+    synchronize(options)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    started, images = time.perf_counter(), 0
+    while time.perf_counter() - started < (1 if options.small else 8):
         made.train_epoch()
         images += len(made.train)
     synchronize(options)
-    return {"images/s": images / (time.time() - started)}
+    return {"images/s": images / (time.perf_counter() - started)}
 
 
 def accuracy(options: Options) -> Found:
@@ -584,7 +636,8 @@ def study(options: Options) -> Found:
     if find_spec("ray") is None or find_spec("mlflow") is None:
         return {"skipped": "no Ray or MLflow here"}
     on_gpu = options.device == "cuda"
-    huge = [{"label": "huge", "name": "brier", "values": {"model.width": 4096}}] if on_gpu else []
+    values = {"model.width": 512, "batch_size": 16384}  # 90 GB of features
+    huge = [{"label": "huge", "name": "brier", "values": values}] if on_gpu else []
     source = (
         "digits"
         if options.data == "digits"
@@ -615,13 +668,16 @@ def study(options: Options) -> Found:
     status = subprocess.run(
         [*command, "status", "gpu", *storage, "--json"], check=True, capture_output=True, text=True
     )
-    return {"s": seconds, "audit": "clean", "trials": json.loads(status.stdout)}
+    said = subprocess.run([*command, "status", "gpu", *storage], capture_output=True, text=True)
+    counts = json.loads(status.stdout)
+    return {"s": seconds, "audit": "clean", "trials": counts, "status": said.stdout}
 
 
 STAGES: dict[str, Callable[[Options], Found]] = {
     "inventory": inventory,
     "equal": equal,
     "study": study,
+    "repeated": repeated,
     "uncaptured": uncaptured,
     "synchronisation": synchronisation,
     "ladder resnet18": ladder("resnet18"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib.metadata import version as library_version
 from typing import TYPE_CHECKING
 
 import torch
@@ -37,6 +36,7 @@ from study.store.study import Study
 from study.store.trials import TrialRecord
 from study.tracking.client import PREFIX
 from study.uncertainty.intervals import LEVEL
+from trainables.machine import versions
 from trainables.metrics import scores
 from trainables.outputs.classifier import batches
 from trainables.outputs.predictions import Predictions
@@ -181,7 +181,7 @@ def _candidate(
         "metrics_of_trial": record.metrics,
         "epoch": record.epoch,
         "device": record.device,
-        "versions": {library: library_version(library) for library in LIBRARIES},
+        "versions": versions(LIBRARIES),
         "versions_of_trial": record.versions,
     }
     if record.extensions:
