@@ -40,7 +40,7 @@ OS_MENDS = {
     errno.EEXIST: " A folder is needed there. Give another path, or move the file away.",
 }
 GROUPS = {
-    "Run a study": ("plan", "run", "status"),
+    "Run a study": ("init", "plan", "run", "status"),
     "Read results": ("answer", "pareto", "trials", "report", "figures", "evaluate", "list"),
     "Confirm and ship": ("confirm", "export", "verify"),
     "Check and repair": ("audit", "adopt", "sync"),
@@ -95,6 +95,7 @@ def calstudy() -> None:
     """Run hyperparameter studies of training-time calibration.
 
     \b
+    calstudy init study                   write a study to begin with
     calstudy plan study.yaml              check a study and preview its trials
     calstudy run study.yaml               run it; run again to resume
     calstudy status digits                show its progress

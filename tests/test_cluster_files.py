@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 import yaml
 
+from study.machines.wheel import wheel_name
 from tests.hosts import CHECKOUT, Host, Process, network, wait_until
 
-LOCAL, AWS = CHECKOUT / "cluster.yaml", CHECKOUT / "study/clusters/aws.yaml"
+LOCAL, AWS = CHECKOUT / "cluster.yaml", CHECKOUT / "study/templates/aws.yaml"
 
 
 # ---- what Ray says of the files ------------------------------------------------------------------
@@ -36,10 +37,11 @@ def config(request: pytest.FixtureRequest) -> dict[str, Any]:
     return filled
 
 
-def test_ray_takes_it_and_it_carries_the_whole_package(config: dict[str, Any]) -> None:
-    local = {path for path in config["file_mounts"].values() if not path.startswith("~")}
-    assert {"pyproject.toml", "study", "trainables", "search_spaces"} <= local
-    assert all((CHECKOUT / path).exists() for path in local)
+def test_ray_takes_it_and_it_carries_the_wheel(config: dict[str, Any]) -> None:
+    carried = {path for path in config["file_mounts"].values() if not path.startswith("~")}
+    assert carried == {wheel_name(), f"{wheel_name()}.sha256"}
+    installed = " ".join(config["setup_commands"])
+    assert "sha256sum --check" in installed and f"./{wheel_name()}" in installed
 
 
 def test_what_has_no_password_listens_on_loopback_alone(config: dict[str, Any]) -> None:
@@ -49,7 +51,7 @@ def test_what_has_no_password_listens_on_loopback_alone(config: dict[str, Any]) 
 
 
 def test_the_fleet_is_spot_its_head_is_not_and_one_worker_is_always_there() -> None:
-    assert "not tested on AWS" in AWS.read_text().splitlines()[0]
+    assert "Never run: AWS." in AWS.read_text()
     kinds = yaml.safe_load(AWS.read_text())["available_node_types"]
     assert "InstanceMarketOptions" not in kinds["head"]["node_config"] and kinds["head"][
         "resources"
@@ -143,10 +145,10 @@ def switched_on(host: Host, disk: Path | None = None) -> None:
 
 
 def serve_ssh(host: Host, public_key: str) -> None:
-    """sshd, for the user's key; and what the one command that downloads would have made."""
+    """sshd, for the user's key; and most of what the one command that downloads would make."""
     script = f"""
     mkdir -m 700 .ssh && echo '{public_key.strip()}' >.ssh/authorized_keys
-    mkdir calstudy && ln -s {sys.prefix} calstudy/env && touch calstudy/installed
+    mkdir calstudy && ln -s {sys.prefix} calstudy/env
     """
     as_user(host, script)
     host.run(
@@ -194,13 +196,18 @@ def in_background(host: Host, command: str) -> Iterator[Process]:
 
 
 def write_cluster_file(site: Site) -> None:
-    """cluster.yaml with the marked lines changed and no other."""
+    """What `init local` writes, with the marked lines changed and no other."""
+    as_user(site.laptop, "calstudy init local")
+    (digests,) = site.disk.glob("*.sha256")
+    for machine in (site.head, *site.workers):  # it is installed already
+        as_user(machine, f"echo '{digests.read_text().strip()}' >calstudy/installed")
     changes = {
         "head_ip: 192.0.2.10": f"head_ip: {site.head.address}",
         "[192.0.2.11, 192.0.2.12]": f"[{', '.join(worker.address for worker in site.workers)}]",
         "ssh_user: ubuntu": f"ssh_user: {USER}",
         "/srv/calstudy": str(site.storage),
     }
+    assert (site.disk / "cluster.yaml").read_text() == LOCAL.read_text()
     lines = LOCAL.read_text().splitlines()
     for number, line in enumerate(lines):
         if "# <-" in line:
@@ -222,10 +229,7 @@ def test_raised_used_and_torn_down(site: Site) -> None:
     laptop, head, workers = site.laptop, site.head, site.workers
     write_cluster_file(site)
     laptop.hide(site.storage)
-    as_user(
-        laptop,
-        f"umask 077; ray get-auth-token --generate; cd {CHECKOUT} && ray up -y ~/cluster.yaml",
-    )
+    as_user(laptop, "umask 077; ray get-auth-token --generate; ray up -y cluster.yaml")
     wait_until(
         lambda: all(worker.pids("raylet/raylet") for worker in workers), 90, "Ray on the workers"
     )

@@ -71,7 +71,7 @@ def job_request(
     spec = spec_and_study(file, storage, trials=trials)[0] if file is not None else None
     if file is not None and spec is not None:
         refuse_confirmation(spec, file.name)
-        _refuse_relative_paths(file)
+        refuse_relative_paths(file)
     in_spec = spec.storage if spec is not None else None
     chosen = storage or in_spec or os.environ.get("CALSTUDY_STORAGE")
     if chosen is not None:
@@ -92,7 +92,7 @@ def job_request(
     return JobRequest(spec, file, Path(chosen), uri if named else None, trials)
 
 
-def _refuse_relative_paths(file: Path) -> None:
+def refuse_relative_paths(file: Path) -> None:
     written = strict_yaml.read(file)
     sources = {
         "data": written["data"],

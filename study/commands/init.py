@@ -1,0 +1,253 @@
+"""Write a file that starts a study where the GPUs are."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from study.terminal.console import console, errors
+from trainables.files.output import write_output
+from trainables.problems import UserError, nearest
+
+if TYPE_CHECKING:
+    from study.machines.cluster_files import Request
+
+STANDARD_OUTPUT = "-"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What was asked; None: not given."""
+
+    kind: str
+    spec: Path | None
+    nodes: int
+    gpus: int | None
+    cpus: int | None
+    time: str
+    storage: str | None
+    output: str | None
+
+    def file(self, default: str) -> str:
+        return default if self.output in (None, STANDARD_OUTPUT) else str(self.output)
+
+
+@dataclass(frozen=True)
+class Written:
+    """A file's name and text, what to say of it, and the next commands. with_wheel: it installs the
+    wheel beside it."""
+
+    file: str
+    text: str
+    then: tuple[str, ...]
+    said: tuple[str, ...] = ()
+    with_wheel: bool = False
+
+
+def _kind(context: click.Context, option: click.Parameter, given: str) -> str:
+    if given not in KINDS:
+        raise click.BadParameter(f"there is no '{given}'. {nearest(given, KINDS)}")
+    return given
+
+
+@click.command()
+@click.argument("kind", callback=_kind, metavar="KIND")
+@click.argument("spec", type=click.Path(path_type=Path), required=False)
+@click.option(
+    "--nodes",
+    type=click.IntRange(min=1),
+    default=1,
+    metavar="N",
+    help="Nodes for trials, of Kubernetes at most so many; default: 1.",
+)
+@click.option(
+    "--gpus",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="GPUs of a node; default: 1 if a trial needs one.",
+)
+@click.option(
+    "--cpus",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="CPUs of a node; default: what the trials that share its GPUs need, at least 8.",
+)
+@click.option(
+    "--time", default="4:00:00", metavar="T", help="Slurm's limit of a job; default: 4:00:00."
+)
+@click.option(
+    "--storage", metavar="DIR", help="Folder of studies, for Slurm; default: ./studies, absolute."
+)
+@click.option(
+    "-o", "--output", metavar="FILE", help="Another name of the file; -: standard output."
+)
+def init(
+    kind: str,
+    spec: Path | None,
+    nodes: int,
+    gpus: int | None,
+    cpus: int | None,
+    time: str,
+    storage: str | None,
+    output: str | None,
+) -> None:
+    """Write a file that starts a study, and say what to do with it.
+
+    KIND is study (a study to begin with), slurm (a batch script for SPEC), kuberay (a RayJob for
+    SPEC), docker (a Dockerfile), aws or local (a cluster for `ray up`). The last three install the
+    wheel that is written beside them. No file is overwritten.
+    """
+    written = KINDS[kind](Options(kind, spec, nodes, gpus, cpus, time, storage, output))
+    for line in written.said:
+        errors.print(line)
+    if output == STANDARD_OUTPUT:
+        sys.stdout.write(written.text)
+        return
+    file = Path(written.file)
+    _refuse_if_there(file, written)
+    if written.with_wheel:
+        for beside in _write_wheel(file.parent):
+            console.say(f"wrote {beside}")
+    write_output(file, written.text.encode())
+    console.say(f"wrote {file}")
+    for command in written.then:
+        console.say(f"next: {command}")
+
+
+def _refuse_if_there(file: Path, written: Written) -> None:
+    """The very text of a file that installs a wheel may be: its wheel may not."""
+    if not (file.is_symlink() or file.exists()):
+        return
+    if written.with_wheel and file.is_file() and file.read_text() == written.text:
+        return
+    raise UserError(f"{file}: is there already", "Move it away, or name another with --output.")
+
+
+def _write_wheel(folder: Path) -> list[Path]:
+    """Of the code that runs here, and its SHA-256 beside it as `sha256sum` has it; what was
+    written. Raises UserError if a wheel of other code is there."""
+    from study.machines.wheel import build_wheel, wheel_name
+
+    with tempfile.TemporaryDirectory() as made:
+        digest = build_wheel(Path(made) / wheel_name())
+        wheel = (Path(made) / wheel_name()).read_bytes()
+    file = folder / wheel_name()
+    contents = {
+        file: wheel,
+        file.with_name(f"{file.name}.sha256"): f"{digest}  {file.name}\n".encode(),
+    }
+    new = [path for path in contents if not path.exists()]
+    for path, content in contents.items():
+        if path not in new and path.read_bytes() != content:
+            found = f"{path}: is there already, of other code"
+            raise UserError(found, "Move it and its wheel away, and run this again.")
+    for path in new:
+        write_output(path, contents[path])
+    return new
+
+
+# ---- kinds ---------------------------------------------------------------------------------------
+
+
+def _study(options: Options) -> Written:
+    from study.machines.cluster_files import filled
+    from study.schema.errors import SpecError
+
+    file = options.file(str(options.spec or "study.yaml"))
+    name = Path(file).stem
+    if not name.replace("-", "").replace("_", "").isalnum() or name != name.lower():
+        raise SpecError(
+            file, "", f"'{name}' is no name of a study", "Use a-z, 0-9, _ and - before .yaml."
+        )
+    return Written(file, filled("study.yaml", name=name, file=file), (f"calstudy plan {file}",))
+
+
+def _request(options: Options) -> Request:
+    """Raises UsageError without SPEC, SpecError, UserError if its trials fit no such node."""
+    from study.machines.cluster_files import Request, shape
+    from study.schema.reading import read_spec
+    from study.schema.spec import refuse_confirmation
+
+    if options.spec is None:
+        raise click.UsageError(f"give SPEC: the study that {options.kind} is to run.")
+    spec = read_spec(options.spec)
+    refuse_confirmation(spec, options.spec.name)
+    return Request(spec, options.spec, options.nodes, shape(spec.needs, options.cpus, options.gpus))
+
+
+def _slurm(options: Options) -> Written:
+    from study.machines.cluster_files import slurm
+    from study.store.study import storage_root
+
+    request = _request(options)
+    given = options.storage
+    if given is not None and not Path(given).expanduser().is_absolute():
+        mend = "Give the absolute path of a folder that every node sees."
+        raise UserError(f"--storage: '{given}' is a relative path", mend)
+    storage = storage_root(given, request.spec.storage)
+    file = options.file(f"{request.file.stem}.sbatch")
+    return Written(file, slurm(request, options.time, storage), (f"sbatch {file}",))
+
+
+def _kuberay(options: Options) -> Written:
+    from study.machines.cluster_files import kuberay, kubernetes_name
+
+    request = _request(options)
+    if options.storage is not None:
+        mend = "Leave it out: the claim in the file is mounted at /storage."
+        raise UserError("--storage: the pods' storage is a volume", mend)
+    file = options.file(f"{request.file.stem}.rayjob.yaml")
+    name = kubernetes_name(request.spec.name)
+    said: tuple[str, ...] = ()
+    if name != request.spec.name:
+        said = (f"'{request.spec.name}' is no name in Kubernetes; the RayJob is '{name}'.",)
+    then = (
+        "kubectl create secret generic calstudy-token"
+        ' --from-literal=auth_token="$(openssl rand -hex 32)"',
+        f"kubectl apply -f {file}",
+    )
+    return Written(file, kuberay(request, file), then, said)
+
+
+def _docker(options: Options) -> Written:
+    from study.machines.cluster_files import filled
+    from study.machines.wheel import build_wheel, wheel_name
+
+    with tempfile.TemporaryDirectory() as folder:
+        digest = build_wheel(Path(folder) / wheel_name())
+    version = wheel_name().split("-")[1]
+    text = filled("Dockerfile", version=version, wheel=wheel_name(), sha256=digest)
+    then = (f"docker build -t REGISTRY/calstudy:{version} .",)
+    return Written(options.file("Dockerfile"), text, then, with_wheel=True)
+
+
+def _local(options: Options) -> Written:
+    return _for_ray_up(options, "cluster.yaml")
+
+
+def _aws(options: Options) -> Written:
+    return _for_ray_up(options, "aws.yaml")
+
+
+def _for_ray_up(options: Options, default: str) -> Written:
+    from study.machines.cluster_files import filled
+
+    file = options.file(default)
+    then = (f"change the lines marked <- in {file}", f"ray up -y {file}")
+    return Written(file, filled(f"{options.kind}.yaml"), then, with_wheel=True)
+
+
+KINDS: dict[str, Callable[[Options], Written]] = {
+    "study": _study,
+    "slurm": _slurm,
+    "kuberay": _kuberay,
+    "docker": _docker,
+    "aws": _aws,
+    "local": _local,
+}

@@ -1,0 +1,239 @@
+"""`calstudy init`: each file is written, parsed by who will read it, and refused where it cannot
+fit."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import shlex
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from study.cli import calstudy as command_line
+from study.machines.cluster_files import TEMPLATES, kubernetes_name
+from study.machines.wheel import build_wheel, wheel_name
+from tests.hosts import CHECKOUT
+from tests.study.command_line import calstudy, here
+
+STUDY = """
+name: my_study
+data: {name: digits}
+model: mlp
+methods: [cross_entropy, {name: mbls, resources: {cpu: 8, gpu: 0}}]
+trials: 2
+epochs: 2
+"""
+MINE = '''"""é: [1]"""
+from trainables import Method, cross_entropy_loss
+
+
+class Mine(Method):
+    def loss(self, logits, targets, progress):
+        return cross_entropy_loss(logits, targets)
+'''
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text(STUDY)
+    return tmp_path
+
+
+def refused(*words: object) -> str:
+    """The one line that says why."""
+    (line,) = here("init", *words, check=2).splitlines()
+    return line.removeprefix("calstudy: ")
+
+
+def checked_words(line: str) -> None:
+    """Parse the words after `calstudy` as the command would, and carry nothing out."""
+    _, name, *words = shlex.split(line)
+    with command_line.make_context("calstudy", [name, *words]) as context:
+        command = command_line.get_command(context, name)
+        assert command is not None, name
+        command.make_context(name, words, parent=context)
+
+
+# ---- each kind -----------------------------------------------------------------------------------
+
+
+def test_a_study_to_begin_with_is_a_study(folder: Path) -> None:
+    told = here("init", "study", "first.yaml").splitlines()
+    assert told == ["wrote first.yaml", "next: calstudy plan first.yaml"]
+    assert "first: 3 methods x 24 trials of 20 epochs" in here("plan", "first.yaml")
+
+
+def test_a_rayjob_carries_the_study_and_runs_it(folder: Path) -> None:
+    """The fields themselves were checked against KubeRay's own definition, once (see its top)."""
+    methods = folder / "own/methods"
+    methods.mkdir(parents=True)
+    (methods / "mine.py").write_text(MINE)
+    (methods / "weights.bin").write_bytes(b"\xff\x00")
+    text = STUDY + "extensions: own\n"
+    (folder / "mine.yaml").write_text(text)
+    done = calstudy("init", "kuberay", "mine.yaml", "--nodes", 3, "--gpus", 2, "--cpus", 16)
+    assert "'my_study' is no name in Kubernetes; the RayJob is 'my-study'." in done.stderr
+    assert done.stdout.splitlines()[-1] == "next: kubectl apply -f mine.rayjob.yaml"
+    claim, configmap, job = yaml.safe_load_all((folder / "mine.rayjob.yaml").read_text())
+    assert claim["kind"] == "PersistentVolumeClaim"
+    cluster = job["spec"]["rayClusterSpec"]
+    head = cluster["headGroupSpec"]
+    (workers,) = cluster["workerGroupSpecs"]
+    assert head["rayStartParams"]["num-cpus"] == "0"
+    assert (workers["minReplicas"], workers["maxReplicas"]) == (0, 3)
+    (container,) = workers["template"]["spec"]["containers"]
+    assert container["resources"]["requests"]["cpu"] == "16"
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == "2"
+    assert laid_out(head, configmap) == {
+        "study.yaml": {**yaml.safe_load(text), "extensions": "extensions"},
+        "extensions/methods/mine.py": MINE.encode(),
+        "extensions/methods/weights.bin": b"\xff\x00",
+    }
+    checked_words(job["spec"]["entrypoint"])
+
+
+def laid_out(group: dict[str, Any], configmap: dict[str, Any]) -> dict[str, Any]:
+    """By path below /study, what Kubernetes would mount there of the ConfigMap."""
+    volumes = {volume["name"]: volume for volume in group["template"]["spec"]["volumes"]}
+    mounted = volumes["study"]["configMap"]
+    assert mounted["name"] == configmap["metadata"]["name"]
+    contents = {key: text.encode() for key, text in configmap["data"].items()}
+    for key, text in configmap.get("binaryData", {}).items():
+        contents[key] = base64.b64decode(text)
+    found = {item["path"]: contents[item["key"]] for item in mounted["items"]}
+    return {**found, "study.yaml": yaml.safe_load(found["study.yaml"])}
+
+
+def test_no_gpu_is_asked_for_where_none_is_needed(folder: Path) -> None:
+    here("init", "kuberay", "mine.yaml", "--output", "named.yaml")
+    *_, job = yaml.safe_load_all((folder / "named.yaml").read_text())
+    (workers,) = job["spec"]["rayClusterSpec"]["workerGroupSpecs"]
+    (container,) = workers["template"]["spec"]["containers"]
+    assert container["resources"]["limits"] == {"memory": "28Gi"}
+    assert container["resources"]["requests"]["cpu"] == "8"  # what a trial of mbls needs
+    assert not list(folder.glob("*.rayjob.yaml"))
+
+
+def test_names_of_kubernetes() -> None:
+    found = {name: kubernetes_name(name) for name in ("mine", "my_study", "_a_", "9-b", "_")}
+    assert found == {"mine": "mine", "my_study": "my-study", "_a_": "a", "9-b": "9-b", "_": "study"}
+    assert len(kubernetes_name("a" * 100)) == 40
+
+
+def test_what_installs_the_wheel_lies_beside_it(folder: Path) -> None:
+    here("init", "docker")
+    digest = hashlib.sha256((folder / wheel_name()).read_bytes()).hexdigest()
+    assert f'"{digest}  /tmp/{wheel_name()}"' in (folder / "Dockerfile").read_text()
+    told = here("init", "local").splitlines()
+    assert told[0] == "wrote cluster.yaml"  # the wheel is there already
+    assert (folder / "cluster.yaml").read_text() == (CHECKOUT / "cluster.yaml").read_text()
+    here("init", "local")  # of the same text, and the same code
+    subprocess.run(["sha256sum", "--check", f"{wheel_name()}.sha256"], check=True)
+    (folder / wheel_name()).write_bytes(b"of other code")
+    assert refused("aws").startswith(f"{wheel_name()}: is there already, of other code.")
+
+
+@pytest.mark.parametrize("template", ["slurm.sbatch", "Dockerfile", "kuberay.yaml", "aws.yaml"])
+def test_each_says_what_it_was_tried_on(template: str) -> None:
+    top = " ".join((TEMPLATES / template).read_text().replace("\n#", " ").split())[:2500].lower()
+    assert any(words in top for words in ("never run", "not been built"))
+
+
+# ---- the wheel -----------------------------------------------------------------------------------
+
+
+def test_the_wheel_holds_every_file_of_the_packages(tmp_path: Path) -> None:
+    if not (CHECKOUT / ".git").exists():
+        pytest.skip("the wheel's files: no git checkout to compare with")
+    command = ["git", "-C", str(CHECKOUT), "ls-files", "study", "trainables", "search_spaces"]
+    listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    build_wheel(tmp_path / wheel_name())
+    with zipfile.ZipFile(tmp_path / wheel_name()) as made:
+        assert {*listed, "calstudy.py"} <= set(made.namelist())
+        held = made.read("study/templates/local.yaml")  # a link in the checkout
+    assert held == (CHECKOUT / "cluster.yaml").read_bytes()
+
+
+def test_the_same_code_gives_the_same_wheel(tmp_path: Path) -> None:
+    digests = {build_wheel(tmp_path / f"{number}.whl") for number in range(2)}
+    assert len(digests) == 1
+
+
+@pytest.mark.slow
+def test_pip_installs_the_wheel_and_its_command_runs(tmp_path: Path) -> None:
+    build_wheel(tmp_path / wheel_name())
+    target = tmp_path / "there"
+    words = ["--no-deps", "--no-index", "--target", str(target), str(tmp_path / wheel_name())]
+    subprocess.run([sys.executable, "-m", "pip", "install", "-q", *words], check=True)
+    shown = subprocess.run(
+        [sys.executable, "-c", "import study; print(study.__file__)"],
+        env={"PYTHONPATH": str(target)},
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert shown.stdout.startswith(str(target))
+    done = subprocess.run(
+        [target / "bin/calstudy", "init", "study", "-o", "-"],
+        env={"PYTHONPATH": str(target), "HOME": str(tmp_path)},
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert yaml.safe_load(done.stdout)["name"] == "study"
+
+
+# ---- what is refused -----------------------------------------------------------------------------
+
+
+def test_what_cannot_fit_is_refused(folder: Path) -> None:
+    assert refused("slurm", "mine.yaml", "--cpus", 4) == (
+        "--cpus: a node of 4 CPUs fits no trial of mbls, which needs 8. Ask for more, or change"
+        " the study's `resources`."
+    )
+    (folder / "mine.yaml").write_text(STUDY + "resources: {gpu: 0.5}\n")
+    assert refused("kuberay", "mine.yaml", "--gpus", 0).startswith(
+        "--gpus: a node of 0 GPUs fits no trial of cross_entropy, which needs 0.5."
+    )
+
+
+def test_mistakes_are_refused_in_a_line(folder: Path) -> None:
+    assert refused("slrum").startswith(
+        "Invalid value for 'KIND': there is no 'slrum'. Did you mean 'slurm'?"
+    )
+    assert refused("slurm").startswith("give SPEC: the study that slurm is to run.")
+    assert "'--nodes': 0 is not in the range" in refused("slurm", "mine.yaml", "--nodes", 0)
+    assert refused("slurm", "mine.yaml", "--time", "4x") == (
+        "--time: '4x' is no time. Write minutes, HH:MM:SS or D-HH:MM:SS, as sbatch takes them."
+    )
+    assert refused("slurm", "mine.yaml", "--storage", "studies").startswith(
+        "--storage: 'studies' is a relative path."
+    )
+    assert refused("kuberay", "mine.yaml", "--storage", "/srv").startswith(
+        "--storage: the pods' storage is a volume."
+    )
+    (folder / "mine.sbatch").touch()
+    assert refused("slurm", "mine.yaml").startswith("mine.sbatch: is there already.")
+    assert refused("study", "No.yaml").startswith("No.yaml: 'No' is no name of a study.")
+
+
+def test_what_pods_cannot_see_is_refused(folder: Path) -> None:
+    relative = STUDY.replace("{name: digits}", "{name: parquet, path: images.parquet}")
+    (folder / "mine.yaml").write_text(relative)
+    assert "data.path: 'images.parquet' is a relative path" in refused("kuberay", "mine.yaml")
+    methods = folder / "own/methods"
+    methods.mkdir(parents=True)
+    (methods / "mine.py").write_text(MINE + "# long\n" * 200_000)
+    (folder / "mine.yaml").write_text(STUDY + "extensions: own\n")
+    said = calstudy("init", "kuberay", "mine.yaml", check=2).stderr  # imports the method
+    assert said.startswith("extensions: with the study's file they have 1,400,")
+    assert "a ConfigMap holds 1,048,576." in said
