@@ -198,12 +198,22 @@ class Study:
         probe: bool = False,
         explain: bool = False,
         address: str | None = None,
+        wait: str | None = None,
+        nodes: int | None = None,
+        slots: int | None = None,
         cpus: int | None = None,
     ) -> Plan:
         """What `run` will do. probe: train a few epochs, and predict what the study costs. explain:
-        every key with its default, every range with its source."""
+        every key with its default, every range with its source. wait, nodes, slots: as of `run`."""
         options = option_words(
-            trials=trials, probe=probe, explain=explain, address=address, cpus=cpus
+            trials=trials,
+            probe=probe,
+            explain=explain,
+            address=address,
+            wait=wait,
+            nodes=nodes,
+            slots=slots,
+            cpus=cpus,
         )
         return Plan(self._of_spec("plan", options, echo=False))
 
@@ -212,17 +222,29 @@ class Study:
         address: str | None = None,
         *,
         trials: int | None = None,
+        wait: str | None = None,
+        nodes: int | None = None,
+        slots: int | None = None,
         cpus: int | None = None,
         tracking: str | None = None,
         trust: bool = False,
     ) -> Study:
         """Run the missing trials; returns the study as it then is.
 
-        address: a Ray cluster; default: this machine, with the CPUs that are ours. trials: per
+        address: a Ray cluster; default: this machine, with the CPUs that are ours. wait: for nodes
+        of the cluster, so long ("15m"); nodes, slots: until so many are there. trials: per
         method, to go on with more. trust: use the code and the servers that a folder of another
         user names, of a study that was opened.
         """
-        options = option_words(address=address, trials=trials, cpus=cpus, tracking=tracking)
+        options = option_words(
+            address=address,
+            trials=trials,
+            wait=wait,
+            nodes=nodes,
+            slots=slots,
+            cpus=cpus,
+            tracking=tracking,
+        )
         if self._spec is None:
             self._of_study("run", [*options, *option_words(trust=trust)])
         else:
@@ -246,12 +268,16 @@ class Study:
         trials: Sequence[str] = (),
         seeds: int | None = None,
         address: str | None = None,
+        wait: str | None = None,
+        nodes: int | None = None,
+        slots: int | None = None,
         cpus: int | None = None,
         tracking: str | None = None,
     ) -> Study:
         """Retrain candidates with fresh seeds, then open the test split; returns the confirmation.
 
-        top: so many trials on validation; pareto: the front, the default; trials: these.
+        top: so many trials on validation; pareto: the front, the default; trials: these. wait,
+        nodes, slots: as of `run`.
         """
         options = option_words(
             top=top,
@@ -259,6 +285,9 @@ class Study:
             trial=trials,
             seeds=seeds,
             address=address,
+            wait=wait,
+            nodes=nodes,
+            slots=slots,
             cpus=cpus,
             tracking=tracking,
         )

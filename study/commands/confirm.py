@@ -36,10 +36,12 @@ from study.terminal.console import (
 )
 from study.terminal.layout import Table
 from study.terminal.steps import Steps
+from study.terminal.waiting import wait_options
 
 if TYPE_CHECKING:
     from study.answer.confirmation import Confirmation, Confirmed, Moments
     from study.answer.sizes import Floors, Sizes
+    from study.schema.wait import Wait
     from study.store.study import Study
     from study.uncertainty.intervals import Floor
 
@@ -81,6 +83,7 @@ SHOWN_OF_SHIFT = (
     help="Fresh seeds per candidate; default: 3.",
 )
 @click.option("--address", metavar="A", help="Ray cluster to train on; default: this machine.")
+@wait_options
 @cpus_option
 @storage_option
 @tracking_option
@@ -92,6 +95,7 @@ def confirm(
     trials: tuple[str, ...],
     seeds: int | None,
     address: str | None,
+    wait: Wait,
     cpus: int | None,
     storage: str | None,
     tracking: str | None,
@@ -121,7 +125,7 @@ def confirm(
         opened = open_study(study, storage)
         asked = Asked(top, pareto, trials, seeds)
         shown = ConsoleDisplay(output)
-        _, untracked = confirm_study(opened, asked, tracking, address, shown, stopping, cpus)
+        _, untracked = confirm_study(opened, asked, tracking, address, shown, stopping, cpus, wait)
         if stopping.requested():
             stopping.say()
             raise SystemExit(INTERRUPTED)

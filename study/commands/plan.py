@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -23,12 +23,14 @@ from study.terminal.console import (
 )
 from study.terminal.layout import Table
 from study.terminal.steps import Steps
+from study.terminal.waiting import wait_options
 
 if TYPE_CHECKING:
     from study.analysis.prediction import Prediction
     from study.analysis.states import Counts
     from study.engine.probe import ProbedStudy
     from study.schema.spec import StudySpec
+    from study.schema.wait import Wait
     from study.store.study import Study
     from trainables.loading.cache import Prepared
 
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     "--probe", is_flag=True, help="Train a little of each method and predict what the study costs."
 )
 @click.option("--address", metavar="A", help="Ray cluster to probe on; default: this machine.")
+@wait_options
 @cpus_option
 @storage_option
 @json_option
@@ -54,6 +57,7 @@ def plan(
     trials: int | None,
     probe: bool,
     address: str | None,
+    wait: Wait,
     cpus: int | None,
     storage: str | None,
     as_json: bool,
@@ -73,7 +77,7 @@ def plan(
         return
     if spec is None:
         raise click.UsageError("give SPEC, or --schema.")
-    found = _planned(spec, trials, probe, address, cpus, storage)
+    found = _planned(spec, trials, probe, _Where(address, wait, cpus), storage)
     if as_json:
         from study.schema.uris import without_credentials
 
@@ -113,13 +117,16 @@ class Planned:
         return summed(count_states(self.study.trials, found) for found in states.values())
 
 
+class _Where(NamedTuple):
+    """Where to probe."""
+
+    address: str | None
+    wait: Wait
+    cpus: int | None
+
+
 def _planned(
-    file: Path,
-    trials: int | None,
-    probe: bool,
-    address: str | None,
-    cpus: int | None,
-    storage: str | None,
+    file: Path, trials: int | None, probe: bool, where: _Where, storage: str | None
 ) -> Planned:
     """The study of the file; raises what `run` would raise."""
     from study.analysis.taken import spec_and_study_with_fronts
@@ -134,21 +141,19 @@ def _planned(
     prepared = prepare_data(study, file.name, Steps(errors))
     stored = existing_study(study, file.name, folder, opened, prepared)
     found = Planned(study, folder, prepared, stored)
-    if address is None:
+    if where.address is None:
         try:
-            check_machine(study, folder, stored, cpus)
+            check_machine(study, folder, stored, where.cpus)
         except ClusterError as error:
             if probe:
                 raise
             return replace(found, lacks=str(error))
     if not probe and study.budget is None:
         return found
-    return _probed(found, file.name, probe, address, cpus)
+    return _probed(found, file.name, probe, where)
 
 
-def _probed(
-    found: Planned, file_name: str, probe: bool, address: str | None, cpus: int | None
-) -> Planned:
+def _probed(found: Planned, file_name: str, probe: bool, where: _Where) -> Planned:
     """The study with the costs that its budget expects and, if asked for, those of a probe."""
     from study.analysis.prediction import predict
     from study.engine.budget import expected_costs
@@ -161,16 +166,15 @@ def _probed(
     on_cluster: Callable[..., ProbedStudy] | None = None
     with ExitStack() as stack:
         steps = stack.enter_context(Steps(errors))
-        if address is not None:
-            from study.machines.admission import check_nodes
+        if where.address is not None:
             from study.machines.nodes import alive_nodes
             from study.machines.ray_session import check_address, joined
+            from study.machines.waiting import admitted
             from study.schema.resources import slots as slots_on
 
-            check_address(address)
-            needs = {label: spec.resources_of(label) for label in labels}
-            stack.enter_context(joined(address, needs, steps))
-            checked = check_nodes(spec, found.folder.parent, digest, steps)
+            check_address(where.address)
+            stack.enter_context(joined(where.address, {}, steps))
+            checked = admitted(spec, found.folder.parent, digest, where.wait, steps, errors.say)
             off = {unfit.node: unfit.because for unfit in checked}
             nodes = []
             for node in alive_nodes():
@@ -178,10 +182,10 @@ def _probed(
                     errors.print(f"node {node['NodeManagerAddress']} is passed over: it {because}")
                 else:
                     nodes.append(node)
-            slots = max(slots_on(nodes, each) for each in needs.values())
+            slots = max(slots_on(nodes, each) for each in spec.needs.values())
             on_cluster = partial(probe_on_cluster, off=off)
         elif probe:
-            slots = slots_here(spec, cpus)
+            slots = slots_here(spec, where.cpus)
         probed = None
         if probe:
             probed = (on_cluster or probe_here)(spec, file_name, digest, labels, steps)

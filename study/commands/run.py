@@ -20,9 +20,11 @@ from study.terminal.console import (
     trust_option,
 )
 from study.terminal.steps import Steps
+from study.terminal.waiting import wait_options
 
 if TYPE_CHECKING:
     from study.schema.spec import StudySpec
+    from study.schema.wait import Wait
     from study.store.study import Study
 
 
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     help="Trials per method, overriding the spec; raise it to add trials.",
 )
 @click.option("--address", metavar="A", help="Ray cluster to run on; default: this machine.")
+@wait_options
 @cpus_option
 @trust_option
 @storage_option
@@ -43,6 +46,7 @@ def run(
     spec: str,
     trials: int | None,
     address: str | None,
+    wait: Wait,
     cpus: int | None,
     trust: bool,
     storage: str | None,
@@ -79,6 +83,7 @@ def run(
             stopping,
             cpus,
             asked.opened,
+            wait,
         )
         _report_run(outcome, outcome.study.tracking(None))
         if outcome.interrupted:

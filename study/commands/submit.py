@@ -8,7 +8,9 @@ from urllib.parse import urlsplit
 
 import click
 
+from study.schema.wait import Wait
 from study.terminal.console import FAILED, console, errors, storage_option, tracking_option
+from study.terminal.waiting import wait_options
 
 
 @click.command()
@@ -25,10 +27,16 @@ from study.terminal.console import FAILED, console, errors, storage_option, trac
     metavar="N",
     help="Trials per method, overriding the spec; raise it to add trials.",
 )
+@wait_options
 @storage_option
 @tracking_option
 def submit(
-    spec: Path, address: str, trials: int | None, storage: str | None, tracking: str | None
+    spec: Path,
+    address: str,
+    trials: int | None,
+    wait: Wait,
+    storage: str | None,
+    tracking: str | None,
 ) -> None:
     """Run a study on a cluster as a Ray job.
 
@@ -40,7 +48,7 @@ def submit(
     from study.machines.submit import submit as submit_study
     from study.terminal.doctor import show
 
-    asked = job_request(spec, storage, tracking, trials)
+    asked = job_request(spec, storage, tracking, trials, wait)
     host = urlsplit(address).hostname or ""
     beyond = address.startswith("http://") and host != "localhost" and not host.startswith("127.")
     if beyond and os.environ.get("RAY_AUTH_MODE", "").lower() == "token":

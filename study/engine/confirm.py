@@ -24,6 +24,7 @@ from study.schema.errors import LedgerError, SpecError, located
 from study.schema.objective import plain_name
 from study.schema.spec import StudySpec
 from study.schema.uris import TrackingError
+from study.schema.wait import NO_WAIT, Wait
 from study.store.confirmed import record_openings
 from study.store.database_lock import DatabaseLock
 from study.store.driver_lock import driver_is_alive, driver_lock
@@ -65,6 +66,7 @@ def confirm(
     display: Display,
     stopping: Stopping,
     cpus: int | None = None,
+    wait: Wait = NO_WAIT,
 ) -> tuple[RunResult, str | None]:
     """Retrain the requested candidates, then open the test split for each model not yet measured.
 
@@ -98,7 +100,7 @@ def confirm(
     root = search.directory.parent
     before = None if found.confirmation is None else found.confirmation.study
     uri = tracking or (before and before.recorded.tracking) or search.recorded.tracking
-    outcome = run_study(spec, spec.name, root, uri, address, display, stopping, cpus, before)
+    outcome = run_study(spec, spec.name, root, uri, address, display, stopping, cpus, before, wait)
     if stopping.requested():
         return outcome, None
     with stopping.deferred(), display.steps() as step:

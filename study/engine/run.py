@@ -25,17 +25,19 @@ from study.engine.preparation import (
     record_spec,
 )
 from study.engine.probe import probe_on_cluster
-from study.machines.admission import check_nodes, fit_again, needed_of
+from study.machines.admission import fit_again, needed_of
 from study.machines.fit_nodes import FitNodes
 from study.machines.guarded import Unfit, guarded
 from study.machines.nodes import PROBE, send_as_source
 from study.machines.ray_session import check_address, control_store, joined, set_environment
 from study.machines.stopping import Stopping, temporary_folder
+from study.machines.waiting import admitted
 from study.machines.watching import watched
 from study.schema.errors import LedgerError
 from study.schema.explain import kept_line
 from study.schema.spec import StudySpec
 from study.schema.uris import resolve_uri
+from study.schema.wait import NO_WAIT, Wait
 from study.store.database_lock import DatabaseLock
 from study.store.driver_lock import driver_lock
 from study.store.ledger import Ledger, open_ledger
@@ -70,6 +72,7 @@ def run_study(
     stopping: Stopping | None = None,
     cpus: int | None = None,
     opened: Study | None = None,
+    wait: Wait = NO_WAIT,
 ) -> RunResult:
     """Run the missing trials. Raises SpecError, LedgerError, ClusterError before anything has
     started.
@@ -77,11 +80,12 @@ def run_study(
     tracking: --tracking, which overrides the spec's and is recorded with the study. display: shows
     what is done. stopping: says when to stop; default: signals do. cpus: of this machine, for all
     trials; default: those that are ours. opened: the study as it is, if that was opened before.
+    wait: for what on a cluster.
     """
     if stopping is None:
         with Stopping() as stopping:
             return run_study(
-                spec, file_name, root, tracking, address, display, stopping, cpus, opened
+                spec, file_name, root, tracking, address, display, stopping, cpus, opened, wait
             )
     set_environment()  # before Ray is imported, whose C code reads it without a lock
     tracking_uri = resolve_uri(tracking, spec.tracking, root)
@@ -113,7 +117,7 @@ def run_study(
     with (
         driver_lock(directory, spec.ledger) as database,
         display.steps() as steps,
-        _ray(spec, root, prepared, address, steps, cpus, stopping) as cluster,
+        _ray(spec, root, prepared, address, steps, cpus, stopping, wait, display.say) as cluster,
     ):
         if address is not None:
             probe = partial(probe_on_cluster, off=[unfit.node for unfit in cluster.unfit])
@@ -122,7 +126,7 @@ def run_study(
             )
         steps("opening the ledger")
         study = record_spec(spec, file_name, directory, prepared, tracking, stored)
-        stopping.resume = _resumes(study, asked_address, cpus)
+        stopping.resume = _resumes(study, asked_address, cpus, wait)
         ledger = _open_ledger(study, database, display)
         _remove_leftovers(study, ledger.trials())
         with stopping.deferred():
@@ -131,12 +135,14 @@ def run_study(
             )
 
 
-def _resumes(study: Study, address: str | None, cpus: int | None) -> str | None:
+def _resumes(
+    study: Study, address: str | None, cpus: int | None, wait: Wait = NO_WAIT
+) -> str | None:
     """The command that resumes the study as it now runs; None for a job on a cluster, which is
     submitted again, from elsewhere."""
     if address == "auto":
         return None
-    given = [] if address is None else ["--address", address]
+    given = [] if address is None else ["--address", address, *wait.words]
     given += [] if cpus is None else ["--cpus", str(cpus)]
     return study.command(study.resumed_by, *given)
 
@@ -159,16 +165,18 @@ def _ray(
     steps: ShowsSteps,
     cpus: int | None,
     stopping: Stopping,
+    wait: Wait,
+    say: Callable[[str], None],
 ) -> Iterator[_Cluster]:
     """A cluster is joined now, to check its nodes before anything of the study is written; a Ray on
     this machine when there is something to train."""
     if address is None:
         yield _Cluster(joined(None, spec.needs, steps, cpus), is_here=True)
         return
-    with joined(address, spec.needs, steps):
+    with joined(address, {}, steps):
         stopping.listen()
         with watched(control_store(), lambda line: steps(line or "checking nodes"), stopping):
-            unfit = check_nodes(spec, root, prepared.digest, steps)
+            unfit = admitted(spec, root, prepared.digest, wait, steps, say, stopping.requested)
         yield _Cluster(nullcontext(), unfit)
 
 

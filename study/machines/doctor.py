@@ -20,6 +20,7 @@ from study.machines.nodes import (
     ask_nodes,
     extensions_of,
 )
+from study.machines.ray_compat import autoscaler_is_active
 from study.machines.ray_session import ClusterError, Offer, check_address, check_fits, joined
 from study.schema.errors import LedgerError
 from study.schema.spec import StudySpec
@@ -131,6 +132,9 @@ def _resources(
     try:
         check_fits(nodes, spec.needs, cpus)
     except ClusterError as error:
+        if cpus is None and autoscaler_is_active():
+            found = f"{error.found}; the autoscaler is asked for more"
+            return [Finding(machine, "resources", "warning", f"{found}.")]
         return [Finding(machine, "resources", "failed", str(error))]
     return []
 

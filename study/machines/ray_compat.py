@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import re
 import signal
 import threading
 from collections.abc import Callable, Collection, Iterator
@@ -227,6 +229,44 @@ def head_question(address: str) -> Callable[[float], None]:
         clients[0].get_all_node_info(timeout=seconds)
 
     return ask
+
+
+def autoscaler_is_active() -> bool | None:
+    """Whether an autoscaler adds nodes to the joined cluster; None: Ray does not tell.
+
+    Each head runs one. Without a configuration it only watches, and names a type of node after
+    each node (ray/autoscaler/_private/util.py:986); its second version gives none a type.
+    """
+    from ray._private import ray_constants
+    from ray.autoscaler.v2.utils import is_autoscaler_v2
+    from ray.experimental.internal_kv import _internal_kv_get
+
+    try:
+        if is_autoscaler_v2():
+            return True if any(_types_of_nodes()) else None
+        status = json.loads(_internal_kv_get(ray_constants.DEBUG_AUTOSCALING_STATUS) or b"{}")
+        report = status.get("autoscaler_report") or {}
+        types = {*report.get("active_nodes", {}), *report.get("pending_launches", {})}
+        types |= {kind for _, kind, _ in report.get("pending_nodes", [])}
+    except Exception:  # a head of another version, or one that does not answer just now
+        return None
+    return any(not re.fullmatch("node_[0-9a-f]+", kind) for kind in types) if types else None
+
+
+def _types_of_nodes() -> list[str]:
+    """The types that the second version of the autoscaler knows its nodes by; empty: none."""
+    from ray._private import worker
+    from ray.core.generated import autoscaler_pb2
+
+    joined: Any = worker.global_worker
+    client = joined.gcs_client
+    messages: Any = autoscaler_pb2
+    reply = messages.GetClusterStatusReply()
+    reply.ParseFromString(client.get_cluster_status(timeout_s=10))
+    there = [node.ray_node_type_name for node in reply.cluster_resource_state.node_states]
+    pending = reply.autoscaling_state
+    coming = [*pending.pending_instances, *pending.pending_instance_requests]
+    return [*there, *(each.ray_node_type_name for each in coming)]
 
 
 def lost_services() -> list[str]:

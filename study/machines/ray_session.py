@@ -283,7 +283,7 @@ def check_fits(
     """
     for label, resources in needs.items():
         if slots(nodes, resources) == 0:
-            wanted = " and ".join(f"{need:g} {kind}" for kind, need in resources.to_ray().items())
+            wanted = in_words(resources)
             if cpus is not None:
                 gpus = nodes[0]["Resources"].get("GPU", 0.0)
                 if resources.gpu and not gpus:
@@ -302,16 +302,26 @@ def check_fits(
                     f"resources: a trial of {label} needs {wanted}; this machine gives {given}",
                     f"Request less, or run it on a larger machine{more}.",
                 )
-            have = [
-                "/".join(f"{node['Resources'].get(kind, 0):g} {kind}" for kind in ("CPU", "GPU"))
-                for node in nodes
-                if node["Alive"]
-            ]
-            there = ", ".join(sorted(set(have)))
             raise ClusterError(
-                f"resources: a trial of {label} needs {wanted} on one node; nodes have {there}",
+                f"resources: a trial of {label} needs {wanted} on one node; nodes have"
+                f" {offers(nodes)}",
                 "Request less, or start a larger node.",
             )
+
+
+def in_words(resources: Resources) -> str:
+    """`8 CPU and 1 GPU`."""
+    return " and ".join(f"{need:g} {kind}" for kind, need in resources.to_ray().items())
+
+
+def offers(nodes: Sequence[Offer]) -> str:
+    """What nodes offer, each kind of node once: `4 CPU/0 GPU, 8 CPU/1 GPU`."""
+    have = [
+        "/".join(f"{node['Resources'].get(kind, 0):g} {kind}" for kind in ("CPU", "GPU"))
+        for node in nodes
+        if node["Alive"]
+    ]
+    return ", ".join(sorted(set(have)))
 
 
 def _first_line(error: BaseException) -> str:

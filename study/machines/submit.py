@@ -31,6 +31,7 @@ from study.schema.errors import SpecError
 from study.schema.own_code import variables
 from study.schema.spec import StudySpec, refuse_confirmation
 from study.schema.uris import has_password, password_elsewhere, resolve_uri
+from study.schema.wait import NO_WAIT, Wait
 from study.store.study import spec_and_study, storage_root
 from trainables.machine import versions
 from trainables.plugins import keep_extensions
@@ -54,6 +55,7 @@ class JobRequest:
     # The URI of --tracking or the spec: a file or variable that holds it is not there.
     tracking: str | None
     trials: int | None = None
+    wait: Wait = NO_WAIT
 
     @property
     def words(self) -> list[str]:
@@ -64,7 +66,11 @@ class JobRequest:
 
 
 def job_request(
-    file: Path | None, storage: str | None, tracking: str | None, trials: int | None = None
+    file: Path | None,
+    storage: str | None,
+    tracking: str | None,
+    trials: int | None = None,
+    wait: Wait = NO_WAIT,
 ) -> JobRequest:
     """The checked request. Raises SpecError, ClusterError: paths must be absolute, to be the same
     on every node."""
@@ -89,7 +95,7 @@ def job_request(
             f"{where}: what {named} holds has a password or token, which is not sent to a cluster",
             f"{password_elsewhere(uri)} on the head.",
         )
-    return JobRequest(spec, file, Path(chosen), uri if named else None, trials)
+    return JobRequest(spec, file, Path(chosen), uri if named else None, trials, wait)
 
 
 def refuse_relative_paths(file: Path) -> None:
@@ -223,6 +229,12 @@ def diagnose_as_job(request: JobRequest, address: str) -> DoctorReport:
         return _diagnose(client, request, address, folder)
 
 
+def _may_start(report: DoctorReport, wait: Wait) -> bool:
+    """Whether doctor found no failure, but for a lack of nodes that the run will wait for."""
+    failures = [finding for finding in report.findings if finding.state == "failed"]
+    return all(wait != NO_WAIT and finding.check == "resources" for finding in failures)
+
+
 def _diagnose(client: Any, request: JobRequest, address: str, folder: Path) -> DoctorReport:
     job = _job_id("doctor", request.spec.name if request.spec is not None else "cluster")
     _start(client, folder, job, ["doctor", *request.words, "--json"], {"calstudy": "doctor"})
@@ -281,10 +293,11 @@ def submit(request: JobRequest, address: str) -> Submitted:
         for finding in report.findings:
             if finding.check == "driver":
                 raise ClusterError(f"{name}: {finding.text}")
-        if not report.ok:
+        if not _may_start(report, request.wait):
             return Submitted(report, None)
         job = _job_id("calstudy", name)
         trials = request.trials
         more = [] if trials is None else ["--trials", str(trials)]
-        _start(client, folder, job, ["run", *request.words, *more], mark)
+        words = ["run", *request.words, *more, *request.wait.words]
+        _start(client, folder, job, words, mark)
     return Submitted(report, job)

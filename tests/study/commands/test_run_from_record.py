@@ -11,6 +11,7 @@ from study.engine.run import _resumes
 from study.machines.heeding import last_word
 from study.schema import reading
 from study.schema.recommendations import Recommended
+from study.schema.wait import Wait
 from study.store.from_record import find_to_run, recorded_spec, taken_from
 from study.store.study import Study, open_study, write_study_file
 from tests.study.command_line import here, here_json, interrupted_here, write_spec
@@ -190,6 +191,8 @@ def test_the_last_word_is_a_command_with_what_was_given(tmp_path: Path) -> None:
     assert _resumes(study, None, 4) == f"calstudy run small --cpus 4 {where}"
     head = _resumes(study, "10.0.0.1:6379", None)
     assert head == f"calstudy run small --address 10.0.0.1:6379 {where}"
+    waiting = _resumes(study, "10.0.0.1:6379", None, Wait("15m", 4))
+    assert waiting == head.replace(":6379", ":6379 --wait 15m --nodes 4")
     assert last_word("SIGTERM", head) == f"stopped by SIGTERM. Resume: {head}"
     confirming = replace(study, plain={**study.plain, "confirms": "large"})
     assert shlex.split(str(_resumes(confirming, None, None)))[1:3] == ["confirm", "large"]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from study.engine import run
 from study.machines import watching
 from study.machines.stopping import Stopping
 from study.machines.watching import Watching
+from study.schema.wait import NO_WAIT
 from tests.study.command_line import ENVIRONMENT, write_spec
 
 SHORT = {"LOOK_SECONDS": 0.01, "ASK_SECONDS": 0.01, "SILENCE": 0.2, "PATIENCE": 1.0}
@@ -174,13 +176,14 @@ def test_a_head_that_is_lost_while_nodes_are_checked_is_said_and_ends_the_run(
     monkeypatch.setattr(watching, "head_question", lambda address: head.ask)
     monkeypatch.setattr(watching, "lost_services", lambda: [])
 
-    def check_nodes(*taken: object) -> None:
+    def admitted(*taken: object) -> None:
         head.answers = False
         assert until(stopping.requested)
 
-    monkeypatch.setattr(run, "check_nodes", check_nodes)
+    monkeypatch.setattr(run, "admitted", admitted)
     spec, prepared = SimpleNamespace(needs={}), SimpleNamespace(digest="0")
-    with run._ray(spec, Path(), prepared, "10.0.0.1:6379", steps.append, None, stopping):  # type: ignore[arg-type]
+    asked: tuple[Any, ...] = (spec, Path(), prepared, "10.0.0.1:6379", steps.append, None, stopping)
+    with run._ray(*asked, NO_WAIT, steps.append):
         pass
     assert stopping.caught == "the loss of Ray's head at 10.0.0.1:6379"
     assert any(
