@@ -50,20 +50,6 @@ def test_what_has_no_password_listens_on_loopback_alone(config: dict[str, Any]) 
     assert "--allowed-hosts 127.0.0.1:5000,localhost:5000" in started and "0.0.0.0" not in started
 
 
-def test_the_fleet_is_spot_its_head_is_not_and_one_worker_is_always_there() -> None:
-    assert "Never run: AWS." in AWS.read_text()
-    kinds = yaml.safe_load(AWS.read_text())["available_node_types"]
-    assert "InstanceMarketOptions" not in kinds["head"]["node_config"] and kinds["head"][
-        "resources"
-    ] == {"CPU": 0}
-    assert kinds["gpu"]["node_config"]["InstanceMarketOptions"] == {"MarketType": "spot"}
-    # Where no node fits a trial a study refuses to start, so none would ever be asked for.
-    assert (
-        kinds["gpu"]["resources"]["GPU"] >= 1
-        and 1 <= kinds["gpu"]["min_workers"] < kinds["gpu"]["max_workers"]
-    )
-
-
 # ---- the story of a user -------------------------------------------------------------------------
 
 USER, UID, HOME = "ada", 61000, "/tmp/ada"

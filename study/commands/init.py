@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from study.machines.cluster_files import Request
 
 STANDARD_OUTPUT = "-"
+HEAD_POLICY = "aws-head-policy.json"
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,8 @@ class Written:
     then: tuple[str, ...]
     said: tuple[str, ...] = ()
     with_wheel: bool = False
+    # Other files, by name.
+    beside: Mapping[str, str] = field(default_factory=dict)
 
 
 def _kind(context: click.Context, option: click.Parameter, given: str) -> str:
@@ -110,21 +113,24 @@ def init(
         sys.stdout.write(written.text)
         return
     file = Path(written.file)
-    _refuse_if_there(file, written)
+    texts = {written.file: written.text, **written.beside}
+    for name, text in texts.items():
+        _refuse_if_there(Path(name), text, written.with_wheel)
     if written.with_wheel:
         for beside in _write_wheel(file.parent):
             console.say(f"wrote {beside}")
-    write_output(file, written.text.encode())
-    console.say(f"wrote {file}")
+    for name, text in texts.items():
+        write_output(Path(name), text.encode())
+        console.say(f"wrote {name}")
     for command in written.then:
         console.say(f"next: {command}")
 
 
-def _refuse_if_there(file: Path, written: Written) -> None:
+def _refuse_if_there(file: Path, text: str, with_wheel: bool) -> None:
     """The very text of a file that installs a wheel may be: its wheel may not."""
     if not (file.is_symlink() or file.exists()):
         return
-    if written.with_wheel and file.is_file() and file.read_text() == written.text:
+    if with_wheel and file.is_file() and file.read_text() == text:
         return
     raise UserError(f"{file}: is there already", "Move it away, or name another with --output.")
 
@@ -232,7 +238,11 @@ def _local(options: Options) -> Written:
 
 
 def _aws(options: Options) -> Written:
-    return _for_ray_up(options, "aws.yaml")
+    from study.machines.cluster_files import filled
+
+    found = _for_ray_up(options, "aws.yaml")
+    policy = str(Path(found.file).with_name(HEAD_POLICY))
+    return replace(found, beside={policy: filled(HEAD_POLICY)})
 
 
 def _for_ray_up(options: Options, default: str) -> Written:
