@@ -120,8 +120,9 @@ def init(
         for beside in _write_wheel(file.parent):
             console.say(f"wrote {beside}")
     for name, text in texts.items():
-        write_output(Path(name), text.encode())
-        console.say(f"wrote {name}")
+        if not Path(name).exists():
+            write_output(Path(name), text.encode())
+            console.say(f"wrote {name}")
     for command in written.then:
         console.say(f"next: {command}")
 
