@@ -26,6 +26,7 @@ heed_signals()
 LONGEST = (
     "test_run_killed",
     "test_chaos",
+    "test_slurm",
     "test_cluster_files",
     "test_run",
     "test_audit",
