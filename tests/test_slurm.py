@@ -15,10 +15,13 @@ from pathlib import Path
 import pytest
 
 from study.cli import calstudy
+from study.machines import cluster_files
+from study.machines.cluster_files import NodeShape, Request
+from study.schema.reading import read_spec
 from tests.hosts import CHECKOUT, wait_until
 from tests.slurm import Slurm, missing, slurm
 
-TEMPLATE = CHECKOUT / "study/clusters/slurm.sbatch"
+TEMPLATE = CHECKOUT / "study/templates/slurm.sbatch"
 SPEC = """
 name: {name}
 data: {{name: digits}}
@@ -38,18 +41,9 @@ def written(
 ) -> str:
     """The study's file and that of `init`, which it names."""
     (folder / f"{name}.yaml").write_text(SPEC.format(name=name, trials=trials, epochs=epochs))
-    words = {
-        "study": name,
-        "spec": f"{name}.yaml",
-        "nodes": str(nodes),
-        "gres": f"#SBATCH --gres=gpu:{gpus}" if gpus else "",
-        "cpus": "1",
-        "time": "1:00:00",
-        "storage": str(folder / "storage"),
-    }
-    text = TEMPLATE.read_text()
-    for word, value in words.items():
-        text = text.replace(f"{{{{{word}}}}}", value)
+    spec = read_spec(folder / f"{name}.yaml")
+    asked = Request(spec, Path(f"{name}.yaml"), nodes, NodeShape(cpus=1, gpus=gpus))
+    text = cluster_files.slurm(asked, "1:00:00", folder / "storage")
     (folder / f"{name}.sbatch").write_text(text)
     return f"{name}.sbatch"
 

@@ -6,7 +6,6 @@ import base64
 import importlib.metadata
 import math
 import re
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,20 +98,21 @@ def slurm(request: Request, time: str, storage: Path) -> str:
     if not SLURM_TIME.fullmatch(time):
         mend = "Write minutes, HH:MM:SS or D-HH:MM:SS, as sbatch takes them."
         raise UserError(f"--time: '{time}' is no time", mend)
-    gres = f"#SBATCH --gres=gpu:{request.shape.gpus}" if request.shape.gpus else ""
-    text = filled(
+    return filled(
         "slurm.sbatch",
         study=request.spec.name,
-        spec=shlex.quote(str(request.file)),
+        spec=_in_quotes(request.file),
         nodes=request.nodes,
         cpus=request.shape.cpus,
-        gres=gres,
+        gres=f"#SBATCH --gres=gpu:{request.shape.gpus}" if request.shape.gpus else "",
         time=time,
-        storage=shlex.quote(str(storage)),
-        file=f"{request.file.stem}.sbatch",
-        version=_version("calstudy"),
+        storage=_in_quotes(storage),
     )
-    return "\n".join(line for line in text.split("\n") if line != "# no GPU")
+
+
+def _in_quotes(path: Path) -> str:
+    """A path between single quotes of a shell."""
+    return str(path).replace("'", "'\\''")
 
 
 # ---- Kubernetes ----------------------------------------------------------------------------------
