@@ -84,9 +84,10 @@ class Slurm:
             lambda: self.facts(job)["JobState"] in states.split("|"), seconds, f"{job} {states}"
         )
 
-    def start_now(self, job: str) -> None:
-        """Slurm lets a job that was queued again wait for two minutes."""
-        self.do("scontrol", "update", f"JobId={job}", "StartTime=now")
+    def start_soon(self, job: str) -> None:
+        """Slurm lets a job that was queued again wait for two minutes. At once is too soon: a node
+        takes it for the one that it has just ended."""
+        self.do("scontrol", "update", f"JobId={job}", "StartTime=now+5")
 
     def left_behind(self) -> list[str]:
         """Processes of Ray and calstudy, and folders of jobs, on both nodes."""

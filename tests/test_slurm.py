@@ -238,14 +238,14 @@ def test_preempted_and_out_of_time_it_goes_on_by_itself(site: Slurm) -> None:
     nothing_is_left(site)
 
     site.do("scontrol", "update", f"JobId={job}", "TimeLimit=3")  # USR1 comes in its first minute
-    site.start_now(job)
+    site.start_soon(job)
     site.wait(job, "RUNNING", 120)
     site.wait(job, "PENDING", 300)
     assert "start 1] told to stop" in log(site, "long", job)
     nothing_is_left(site)
 
     site.do("scontrol", "update", f"JobId={job}", "TimeLimit=60")
-    site.start_now(job)
+    site.start_soon(job)
     said = ended(site, "long", job, 900)
     assert site.facts(job)["Restarts"] == "2"
     assert re.findall(r"start (\d)\] calstudy run ended with (\d+)", said)[-1] == ("2", "0")
