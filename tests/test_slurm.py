@@ -274,7 +274,7 @@ def test_a_node_whose_ray_does_not_start_is_done_without(site: Slurm) -> None:
 def test_a_cancelled_job_stops_in_order_and_another_goes_on(site: Slurm) -> None:
     """On one node and on two."""
     for name, nodes in (("alone", 1), ("pair", 2)):
-        file = written(site.folder, name, nodes=nodes, trials=2, epochs=LONG)
+        file = written(site.folder, name, nodes=nodes, trials=2, epochs=800)
         job = site.sbatch(file)
         trains(site, name, job, 0)
         site.do("scancel", job)
