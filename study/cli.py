@@ -20,6 +20,7 @@ from typing import Any
 import click
 
 from study import commands
+from study.machines.handing import take_handed
 from study.schema.errors import TryAgain
 from study.terminal.console import FAILED, INTERRUPTED, MISTAKE, errors
 from trainables.files.home import ensure_home
@@ -44,7 +45,7 @@ GROUPS = {
     "Read results": ("answer", "pareto", "trials", "report", "figures", "evaluate", "list"),
     "Confirm and ship": ("confirm", "export", "verify"),
     "Check and repair": ("audit", "adopt", "sync"),
-    "Cluster": ("doctor", "submit"),
+    "Cluster": ("doctor", "submit", "jobs", "logs", "stop"),
     "Free disk": ("delete", "prune"),
 }
 
@@ -112,10 +113,14 @@ def calstudy() -> None:
     calstudy sync digits                  upload trials missing from MLflow
     calstudy doctor study.yaml --address A     check every node of a cluster
     calstudy submit study.yaml --address A     run the study there
+    calstudy jobs --address A             list the studies that were submitted
+    calstudy logs digits -f --address A   follow one
+    calstudy stop digits --address A      stop it; submit again to resume
 
     Only confirm opens the test split; all other results are on validation.
     """
     ensure_home()
+    take_handed()
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -35,6 +35,7 @@ LONGEST = (
     "test_run_stopped",
     "test_run_database",
     "test_submit",
+    "test_jobs",
     "test_confirm",
     "test_run_to_model",
     "test_at_once",

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import click
 
 from study.schema.wait import Wait
-from study.terminal.console import FAILED, console, errors, storage_option, tracking_option
+from study.terminal.console import (
+    FAILED,
+    console,
+    env_option,
+    errors,
+    job_server_option,
+    storage_option,
+    tracking_option,
+)
 from study.terminal.waiting import wait_options
 
 
 @click.command()
 @click.argument("spec", type=click.Path(path_type=Path))
-@click.option(
-    "--address",
-    metavar="A",
-    required=True,
-    help="Job server of a Ray cluster: http://127.0.0.1:8265.",
-)
+@job_server_option
 @click.option(
     "--trials",
     type=int,
@@ -28,6 +29,7 @@ from study.terminal.waiting import wait_options
     help="Trials per method, overriding the spec; raise it to add trials.",
 )
 @wait_options
+@env_option
 @storage_option
 @tracking_option
 def submit(
@@ -35,6 +37,7 @@ def submit(
     address: str,
     trials: int | None,
     wait: Wait,
+    env: tuple[str, ...],
     storage: str | None,
     tracking: str | None,
 ) -> None:
@@ -42,29 +45,27 @@ def submit(
 
     You can disconnect once the job ID is printed. Code, spec and extensions are uploaded; data and
     storage must be on the cluster under absolute paths. `doctor` runs first, and the job starts
-    only if it finds no failure. To resume after an interruption, submit again.
+    only if it finds no failure. To resume after an interruption, submit again. A password goes with
+    --env, by the name of its variable: no list of jobs and no worker shows it.
     """
+    from study.machines.handing import values_here
     from study.machines.submit import job_request
     from study.machines.submit import submit as submit_study
     from study.terminal.doctor import show
+    from study.terminal.jobs import warn_of_plain_http
 
+    values = values_here(env)
     asked = job_request(spec, storage, tracking, trials, wait)
-    host = urlsplit(address).hostname or ""
-    beyond = address.startswith("http://") and host != "localhost" and not host.startswith("127.")
-    if beyond and os.environ.get("RAY_AUTH_MODE", "").lower() == "token":
-        errors.print(
-            f"warning: the token is sent to {host} unencrypted. Tunnel: ssh -L 8265:127.0.0.1:8265"
-            f" {host}"
-        )
+    warn_of_plain_http(address, values)
     with errors.status("checking every node"):
-        submitted = submit_study(asked, address)
+        submitted = submit_study(asked, address, values)
     show(submitted.report, console)
     if submitted.job is None or asked.spec is None:
         raise SystemExit(FAILED)
     for word, command in (
         ("submitted", submitted.job),
-        ("follow", f"ray job logs -f {submitted.job} --address {address}"),
-        ("stop", f"ray job stop {submitted.job} --address {address}      submit again to resume"),
+        ("follow", f"calstudy logs -f {submitted.job} --address {address}"),
+        ("stop", f"calstudy stop {submitted.job} --address {address}      submit again to resume"),
         (
             "read",
             (

@@ -88,6 +88,8 @@ def set_environment() -> None:
         os.environ.setdefault(name, value)
     if os.path.exists(token := token_file()):
         _name_token(token)
+    if os.environ.get("RAY_AUTH_TOKEN") or os.path.exists(token):
+        os.environ.setdefault("RAY_AUTH_MODE", "token")  # whoever has a token means to use it
 
 
 def _name_token(token: Path) -> None:

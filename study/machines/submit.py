@@ -1,9 +1,5 @@
 """Run a study as a Ray job: code, spec and extensions are uploaded, and the driver runs on the
-head.
-
-Only the cluster's job server must be reachable, for example through `ssh -L 8265:127.0.0.1:8265
-HEAD`.
-"""
+head."""
 
 from __future__ import annotations
 
@@ -13,22 +9,29 @@ import shlex
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from search_spaces import strict_yaml
 from study.machines import node_facts
 from study.machines.doctor import DoctorReport
+from study.machines.handing import PLACE, hand_over
+from study.machines.job_server import (
+    DOCTOR,
+    POLL_SECONDS,
+    RUN,
+    STOP_SECONDS,
+    connect,
+    errors_of,
+    our_jobs,
+)
 from study.machines.nodes import DATA_PATIENCE
-from study.machines.ray_compat import job_client
-from study.machines.ray_session import ClusterError, set_environment
+from study.machines.ray_session import ClusterError
 from study.schema.errors import SpecError
-from study.schema.own_code import variables
 from study.schema.spec import StudySpec, refuse_confirmation
 from study.schema.uris import has_password, password_elsewhere, resolve_uri
 from study.schema.wait import NO_WAIT, Wait
@@ -36,11 +39,6 @@ from study.store.study import spec_and_study, storage_root
 from trainables.machine import versions
 from trainables.plugins import keep_extensions
 
-REQUEST_SECONDS = 30  # timeout of a request to the job server
-POLL_SECONDS = 0.5
-# A stopped driver first finishes writing ledger and tracking; Ray's default is SIGKILL after 3
-# seconds.
-STOP_SECONDS = 60
 SPEC_FOLDER = "spec"
 EXTENSIONS = "extensions"
 
@@ -63,6 +61,15 @@ class JobRequest:
         named = [f"{SPEC_FOLDER}/{self.file.name}"] if self.file is not None else []
         tracking = ["--tracking", self.tracking] if self.tracking is not None else []
         return [*named, "--address", "auto", "--storage", str(self.root), *tracking]
+
+    def again(self, env: Iterable[str]) -> str:
+        """The words after `calstudy submit` that make this request again; env: names of
+        variables."""
+        tracking = ["--tracking", self.tracking] if self.tracking is not None else []
+        trials = [] if self.trials is None else ["--trials", str(self.trials)]
+        handed = [word for name in env for word in ("--env", name)]
+        words = [str(self.file), "--storage", str(self.root), *tracking, *trials, *self.wait.words]
+        return shlex.join([*words, *handed])
 
 
 def job_request(
@@ -157,59 +164,26 @@ def _write_spec(folder: Path, file: Path, spec: StudySpec) -> None:
     (folder / file.name).write_text(strict_yaml.dump(written))
 
 
-# ---- the job server ------------------------------------------------------------------------------
-
-
-def connect(address: str) -> Any:
-    """Ray's job client. Raises ClusterError: extra not installed, no job server, or token
-    rejected."""
-    parts = urlsplit(address)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ClusterError(
-            f"--address: '{address}' is not a job server",
-            "Write http://HOST:8265; see `ray dashboard`.",
-        )
-    if importlib.util.find_spec("aiohttp") is None:
-        raise ClusterError(
-            "Ray's job client is not installed", "Run: pip install 'calstudy[cluster]'"
-        )
-    set_environment()
-    # Ray prefers these to the address it is given.
-    aside = dict.fromkeys(("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"))
-    with variables(aside), _errors_of(address):
-        return job_client(address, REQUEST_SECONDS)
-
-
-@contextmanager
-def _errors_of(address: str) -> Iterator[None]:
-    """Turn errors of Ray's client into one line."""
-    from ray.exceptions import AuthenticationError
-    from requests.exceptions import ConnectionError as NoConnection
-    from requests.exceptions import Timeout
-
-    try:
-        yield
-    except AuthenticationError as error:
-        missing = "no authentication token" in str(error)
-        found = "requires a token" if missing else "rejects this token"
-        fix = "Set RAY_AUTH_MODE=token, and copy the head's ~/.ray/auth_token here (chmod 600)."
-        raise ClusterError(f"--address: the job server at {address} {found}", fix) from None
-    except (ConnectionError, NoConnection, Timeout):
-        fix = "Start the head with its dashboard, forward its port 8265, or fix the address."
-        raise ClusterError(f"--address: nothing answers at {address}", fix) from None
-    except (OSError, RuntimeError, ValueError, KeyError) as error:
-        detail = " ".join(str(error).split())[:300] or type(error).__name__
-        raise ClusterError(f"--address: the job server at {address} failed: {detail}") from None
+# ---- jobs ----------------------------------------------------------------------------------------
 
 
 def _job_id(kind: str, name: str) -> str:
     return f"{kind}-{name}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
 
 
-def _start(client: Any, folder: Path, job: str, words: list[str], metadata: dict[str, str]) -> None:
+def _start(
+    client: Any,
+    folder: Path,
+    job: str,
+    words: list[str],
+    metadata: dict[str, str],
+    values: Mapping[str, str],
+) -> None:
+    """values: of environment variables, for the driver alone."""
+    handed = f"env {PLACE}={hand_over(client, values)} " if values else ""
     client.submit_job(
         # `exec`, so that a stop signal reaches Python itself, once.
-        entrypoint=f"exec python -m study.cli {shlex.join(words)}",
+        entrypoint=f"exec {handed}python -m study.cli {shlex.join(words)}",
         submission_id=job,
         runtime_env={
             "working_dir": str(folder),
@@ -222,11 +196,13 @@ def _start(client: Any, folder: Path, job: str, words: list[str], metadata: dict
 # ---- doctor, then run ----------------------------------------------------------------------------
 
 
-def diagnose_as_job(request: JobRequest, address: str) -> DoctorReport:
+def diagnose_as_job(
+    request: JobRequest, address: str, values: Mapping[str, str] | None = None
+) -> DoctorReport:
     """The report of `calstudy doctor` on the head. Raises ClusterError if it cannot run there."""
     client = connect(address)
-    with package(request) as folder, _errors_of(address):
-        return _diagnose(client, request, address, folder)
+    with package(request) as folder, errors_of(address):
+        return _diagnose(client, request, address, folder, values or {})
 
 
 def _may_start(report: DoctorReport, wait: Wait) -> bool:
@@ -235,9 +211,13 @@ def _may_start(report: DoctorReport, wait: Wait) -> bool:
     return all(wait != NO_WAIT and finding.check == "resources" for finding in failures)
 
 
-def _diagnose(client: Any, request: JobRequest, address: str, folder: Path) -> DoctorReport:
-    job = _job_id("doctor", request.spec.name if request.spec is not None else "cluster")
-    _start(client, folder, job, ["doctor", *request.words, "--json"], {"calstudy": "doctor"})
+def _diagnose(
+    client: Any, request: JobRequest, address: str, folder: Path, values: Mapping[str, str]
+) -> DoctorReport:
+    name = request.spec.name if request.spec is not None else "cluster"
+    job = _job_id("doctor", name)
+    mark = {"calstudy": DOCTOR, "study": name, "storage": str(request.root)}
+    _start(client, folder, job, ["doctor", *request.words, "--json"], mark, values)
     try:
         _wait(client, job)
     except BaseException:
@@ -248,7 +228,7 @@ def _diagnose(client: Any, request: JobRequest, address: str, folder: Path) -> D
     found = [line for line in log if line.startswith('{"ok"')]
     if not found:
         last = (log or [client.get_job_info(job).message or "no output"])[-1]
-        mend = f"Full log: ray job logs {job} --address {address}"
+        mend = f"Full log: calstudy logs {job} --address {address}"
         if "No module named" in last or "python: not found" in last:
             needed = (
                 "Start Ray on the head where `python` has Ray, torch and the other dependencies."
@@ -276,20 +256,23 @@ class Submitted:
     job: str | None
 
 
-def submit(request: JobRequest, address: str) -> Submitted:
+def submit(request: JobRequest, address: str, values: Mapping[str, str] | None = None) -> Submitted:
     """Run doctor on the head; if it finds no failure, start the study. Raises ClusterError if it is
-    already running."""
+    already running.
+
+    values: of environment variables, which the two drivers get and nobody else.
+    """
     assert request.spec is not None
     name = request.spec.name
     client = connect(address)
-    mark = {"calstudy": "run", "study": name, "storage": str(request.root)}
-    with package(request) as folder, _errors_of(address):
-        for other in client.list_jobs():
-            if not other.status.is_terminal() and mark.items() <= (other.metadata or {}).items():
-                job = other.submission_id
-                fix = f"Wait for it, or run: ray job stop {job} --address {address}"
-                raise ClusterError(f"{name}: job {job} is already running this study", fix)
-        report = _diagnose(client, request, address, folder)
+    root = str(request.root)
+    handed = values or {}
+    with package(request) as folder, errors_of(address):
+        for other in our_jobs(client, address):
+            if other.is_this_study(name, root) and not other.is_over:
+                fix = f"Wait for it, or run: calstudy stop {other.name} --address {address}"
+                raise ClusterError(f"{name}: job {other.name} is already running this study", fix)
+        report = _diagnose(client, request, address, folder, handed)
         for finding in report.findings:
             if finding.check == "driver":
                 raise ClusterError(f"{name}: {finding.text}")
@@ -298,6 +281,8 @@ def submit(request: JobRequest, address: str) -> Submitted:
         job = _job_id("calstudy", name)
         trials = request.trials
         more = [] if trials is None else ["--trials", str(trials)]
-        words = ["run", *request.words, *more, *request.wait.words]
-        _start(client, folder, job, words, mark)
+        mark = {"calstudy": RUN, "study": name, "storage": root, "again": request.again(handed)}
+        _start(
+            client, folder, job, ["run", *request.words, *more, *request.wait.words], mark, handed
+        )
     return Submitted(report, job)

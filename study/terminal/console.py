@@ -119,6 +119,30 @@ tracking_option = click.option(
     ),
 )
 
+ADDRESS = "CALSTUDY_ADDRESS"  # never for `run` and `confirm`: what they do where is said on them
+
+
+def _given(context: click.Context, option: click.Parameter, address: str | None) -> str:
+    if address is None:
+        raise click.UsageError(
+            f"--address is missing. Write --address http://HOST:8265, or set {ADDRESS}.", context
+        )
+    return address
+
+
+job_server_option = click.option(
+    "--address",
+    metavar="A",
+    callback=_given,
+    envvar=ADDRESS,
+    help="Job server of a Ray cluster: http://127.0.0.1:8265; default: $CALSTUDY_ADDRESS.",
+)
+env_option = click.option(
+    "--env",
+    multiple=True,
+    metavar="NAME",
+    help="Environment variable whose value here the driver gets (PGPASSWORD); may be repeated.",
+)
 
 cpus_option = click.option(
     "--cpus",
@@ -134,8 +158,11 @@ cpus_option = click.option(
 def refuse_cpus(cpus: int | None, address: str | None) -> None:
     """Raises UsageError if CPUs of this machine are given for a cluster."""
     if cpus is not None and address is not None:
+        source = click.get_current_context().get_parameter_source("address")
+        unset = f", or unset {ADDRESS}" if source is ParameterSource.ENVIRONMENT else ""
         raise click.UsageError(
-            "--cpus is for this machine; a cluster's nodes say how many they have. Leave it out."
+            "--cpus is for this machine; a cluster's nodes say how many they have. Leave it out"
+            f"{unset}."
         )
 
 

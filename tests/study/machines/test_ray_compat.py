@@ -32,8 +32,8 @@ from ray.tune.experiment import Trial
 from benchmarks.chaos.processes import MARK
 from study.engine.search import cause_of_death
 from study.machines.ray_compat import (
+    CLIENT_LOGGERS,
     SERVICES,
-    UPLOAD_LOGGERS,
     actor_of,
     job_client,
     losses_are_deaths,
@@ -98,7 +98,7 @@ def test_what_is_private_has_the_shape_it_is_used_in() -> None:
         "endpoint",
     ]
     assert actor_of(Trial("stub", stub=True)) is None
-    for name in UPLOAD_LOGGERS:
+    for name in CLIENT_LOGGERS:
         assert importlib.import_module(name).__name__ == name  # a logger is named after its module
 
 
@@ -215,11 +215,11 @@ def test_what_ray_reports_is_not_shown(capsys: pytest.CaptureFixture[str]) -> No
 def test_uploads_are_not_told_in_ray_s_words(monkeypatch: pytest.MonkeyPatch) -> None:
     """The module lets INFO through when it is imported."""
     monkeypatch.setattr(JobSubmissionClient, "__init__", lambda self, address: None)
-    for name in UPLOAD_LOGGERS:
+    for name in CLIENT_LOGGERS:
         importlib.import_module(name)
         logging.getLogger(name).setLevel(logging.INFO)
     job_client("http://127.0.0.1:8265", 7.0)
-    assert not any(logging.getLogger(name).isEnabledFor(logging.INFO) for name in UPLOAD_LOGGERS)
+    assert not any(logging.getLogger(name).isEnabledFor(logging.INFO) for name in CLIENT_LOGGERS)
 
 
 class Group:

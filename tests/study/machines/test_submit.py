@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from study.machines import submit
+from study.machines.job_server import connect
 from study.machines.ray_session import ClusterError
-from study.machines.submit import connect, job_request, package
+from study.machines.submit import job_request, package
 from study.schema.errors import SpecError
 from study.schema.uris import TrackingError
 from tests.conftest import Cluster
@@ -169,6 +170,8 @@ def test_a_job_has_the_trials_and_the_tracking_of_the_request(
     assert submit.submit(asked, "http://127.0.0.1:8265").job is not None
     (job,) = shown
     assert "--tracking http://host:5000 --trials 7" in job["entrypoint"]
+    again = f"{tmp_path}/small.yaml --storage /s --tracking http://host:5000 --trials 7"
+    assert job["metadata"]["again"] == again
 
 
 @pytest.mark.parametrize("address", ["10.0.0.1:8265", "ray://host:10001", "http://", "auto"])
@@ -296,7 +299,7 @@ def test_a_study_at_work_is_read_elsewhere_and_not_submitted_twice(
     assert (refused.returncode, refused.stdout) == (2, "") and len(
         refused.stderr.splitlines()
     ) == 1, refused.stderr
-    mend = f"Wait for it, or run: ray job stop {submission.job} --address {JOBS}"
+    mend = f"Wait for it, or run: calstudy stop {submission.job} --address {JOBS}"
     assert refused.stderr.startswith(
         f"small: job {submission.job} is already running this study. {mend}"
     )
@@ -307,10 +310,10 @@ def test_a_stopped_study_goes_on_when_it_is_submitted_again(
     cluster: Cluster, submission: Submission
 ) -> None:
     head, other, storage = cluster.head, cluster.workers[0], submission.storage
-    head.run(["ray", "job", "stop", submission.job, "--address", JOBS])
-    assert "stopped by SIGTERM; run the same command again to resume." in log_of(
-        head, submission.job
-    )
+    stopped = on(head, "stop", "small", "--address", JOBS).stdout.splitlines()
+    last = "stopped by SIGTERM; run the same command again to resume."
+    assert stopped[:2] == [f"{submission.job}: stopped.", f"driver:    {last}"]
+    assert last in log_of(head, submission.job)
     assert counts(other, storage) == {"planned": 2, "interrupted": 2}  # no driver: nothing runs
     submission.gate.touch()
     on(head, *submission.words)
