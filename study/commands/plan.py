@@ -167,6 +167,7 @@ def _probed(found: Planned, file_name: str, probe: bool, where: _Where) -> Plann
     with ExitStack() as stack:
         steps = stack.enter_context(Steps(errors))
         if where.address is not None:
+            from study.machines.autoscaler import asking
             from study.machines.nodes import alive_nodes
             from study.machines.ray_session import check_address, joined
             from study.machines.waiting import admitted
@@ -174,6 +175,8 @@ def _probed(found: Planned, file_name: str, probe: bool, where: _Where) -> Plann
 
             check_address(where.address)
             stack.enter_context(joined(where.address, {}, steps))
+            ask = stack.enter_context(asking())
+            ask(Counter(spec.needs.values()))
             checked = admitted(spec, found.folder.parent, digest, where.wait, steps, errors.say)
             off = {unfit.node: unfit.because for unfit in checked}
             nodes = []

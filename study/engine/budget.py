@@ -52,6 +52,22 @@ class Spending(Listener):
             return True
         return self.committed + self._of_one(label) <= self._budget.hours * (1 + 1e-9)
 
+    def may_begin_of(self, wanted: dict[str, int]) -> dict[str, int]:
+        """As many as the budget pays for together: of each method one, then another, and so on."""
+        if self._budget is None:
+            return wanted
+        left = self._budget.hours * (1 + 1e-9) - self.committed
+        granted = dict.fromkeys(wanted, 0)
+        open_for = {label for label, count in wanted.items() if count}
+        while open_for:
+            for label in sorted(open_for):
+                if granted[label] == wanted[label] or (cost := self._of_one(label)) > left:
+                    open_for.discard(label)
+                    continue
+                left -= cost
+                granted[label] += 1
+        return granted
+
     def has_work(self) -> bool:
         """Whether a trial is open, or the budget pays for another of the method with the fewest."""
         return bool(self._open) or self.may_begin(self._following)

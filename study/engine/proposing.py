@@ -6,6 +6,7 @@ count, by how much they violate a constraint, and that relative to the best tria
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Container, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -28,6 +29,15 @@ from trainables.plain import Value
 from trainables.seeding import seed_of
 
 Values = dict[str, Value]  # by path
+
+
+def trials_without_results(spec: StudySpec, label: str) -> float:
+    """How many trials of a method are proposed before results are used: those tried first and the
+    start-up trials; all of `random`, and where nothing is searched."""
+    space = spec.variant(label).space
+    if spec.sampler.name == "random" or not space.distributions:
+        return math.inf
+    return max(len(space.first), startup_trials(space.distributions))
 
 
 class Proposer:
@@ -75,9 +85,7 @@ class Proposer:
     def learns(self, label: str, number: int) -> bool:
         """Whether the trial is to be proposed from results: it is none of those tried first, no
         start-up trial, not of `random`."""
-        space = self._spaces[label]
-        first = max(len(space.first), startup_trials(space.distributions))
-        return self._spec.sampler.name != "random" and bool(space.distributions) and number >= first
+        return number >= trials_without_results(self._spec, label)
 
     def proposal(self, label: str, number: int) -> Values | None:
         """The parameters of the trial, by path.

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 
 from study.analysis.ranking import Rules
+from study.engine.demand import may_be_asked, most_pending
 from study.engine.proposing import Proposer, Values
 from study.store.ledger import Ledger
 from study.store.study import Study
 from study.store.trials import Listener, TrialRecord
-
-# A method's proposals without a result are at most a sixth of its trials: more would make TPE
-# random search. With two, an actor finds its next trial waiting.
-LEAST_PENDING = 2
 
 
 class Queue:
@@ -43,8 +39,7 @@ class Queue:
         # Trials that a killed driver left RUNNING come first; trials to retry are put back here.
         running = records.running
         self._again = deque(sorted(running, key=lambda one: (one.started or 0.0, one.number)))
-        sixth = math.ceil(self._spec.trials / 6)
-        self._cap = self._spec.sampler.pending or max(LEAST_PENDING, sixth)
+        self._cap = most_pending(self._spec)
         # Those that learn from results.
         self._pending: dict[str, set[int]] = {label: set() for label in records.labels}
         self._told_idle = False
@@ -55,6 +50,16 @@ class Queue:
         return len(self._again) + sum(
             max(0, self._spec.trials - asked) for asked in self._asked.values()
         )
+
+    def handed_out_at_once(self) -> Counter[str]:
+        """By method, how many trials could be attempted now, were there slots for all."""
+        new = {
+            label: may_be_asked(self._spec, label, asked, len(self._pending[label]))
+            for label, asked in self._asked.items()
+        }
+        for each in self._listeners:
+            new = each.may_begin_of(new)
+        return Counter(new) + Counter(record.label for record in self._again)
 
     def next(self, live: int) -> TrialRecord | None:
         """The trial to attempt now; None if none is to be had. live: how many were handed out and

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import Any
 
 from study.analysis.ranking import rules_of
 from study.engine.budget import Spending, expected_costs
+from study.engine.demand import first_demand
 from study.engine.display import Display, ShowsSteps
 from study.engine.keeping import ModelKeeper
 from study.engine.preparation import (
@@ -26,7 +28,8 @@ from study.engine.preparation import (
 )
 from study.engine.probe import probe_on_cluster
 from study.machines.admission import fit_again, needed_of
-from study.machines.fit_nodes import FitNodes
+from study.machines.autoscaler import Demand, asking
+from study.machines.fit_nodes import PATIENCE, FitNodes
 from study.machines.guarded import Unfit, guarded
 from study.machines.nodes import PROBE, send_as_source
 from study.machines.ray_session import check_address, control_store, joined, set_environment
@@ -117,7 +120,9 @@ def run_study(
     with (
         driver_lock(directory, spec.ledger) as database,
         display.steps() as steps,
-        _ray(spec, root, prepared, address, steps, cpus, stopping, wait, display.say) as cluster,
+        _ray(
+            spec, root, prepared, address, steps, cpus, stopping, wait, display.say, stored
+        ) as cluster,
     ):
         if address is not None:
             probe = partial(probe_on_cluster, off=[unfit.node for unfit in cluster.unfit])
@@ -154,6 +159,8 @@ class _Cluster:
     join: AbstractContextManager[None]
     unfit: Sequence[Unfit] = ()
     is_here: bool = False
+    ask: Callable[[Demand], None] | None = None  # an autoscaler
+    patience: float = PATIENCE  # seconds without a fit node
 
 
 @contextmanager
@@ -167,17 +174,19 @@ def _ray(
     stopping: Stopping,
     wait: Wait,
     say: Callable[[str], None],
+    stored: Study | None = None,
 ) -> Iterator[_Cluster]:
     """A cluster is joined now, to check its nodes before anything of the study is written; a Ray on
     this machine when there is something to train."""
     if address is None:
         yield _Cluster(joined(None, spec.needs, steps, cpus), is_here=True)
         return
-    with joined(address, {}, steps):
+    with joined(address, {}, steps), asking(stopping) as ask:
         stopping.listen()
+        ask(first_demand(spec, Trials({}) if stored is None else stored.records()))
         with watched(control_store(), lambda line: steps(line or "checking nodes"), stopping):
             unfit = admitted(spec, root, prepared.digest, wait, steps, say, stopping.requested)
-        yield _Cluster(nullcontext(), unfit)
+        yield _Cluster(nullcontext(), unfit, ask=ask, patience=max(PATIENCE, wait.seconds))
 
 
 def _open_ledger(study: Study, lock: DatabaseLock | None, display: Display) -> Ledger:
@@ -275,10 +284,13 @@ def _tune(
             partial(fit_again, needed),
             lambda line: _said(listeners, line),
             cluster.is_here,
+            cluster.patience,
         )
         for unfit in cluster.unfit:
             nodes.pass_over(unfit)
-        search = LedgerSearch(study, ledger, listeners, nodes, targets, stopping.requested)
+        search = LedgerSearch(
+            study, ledger, listeners, nodes, targets, stopping.requested, cluster.ask
+        )
         send_as_source()
         trainable = guarded(CalibrationTrainable, needed.question)
         with (
@@ -286,6 +298,8 @@ def _tune(
             placed_off(lambda: nodes.passed_over),
         ):
             tune_study(search, study.spec.name, trainable, stopping.requested)
+        if cluster.ask is not None:  # writing to MLflow needs no nodes
+            cluster.ask(Counter())
 
 
 def _said(listeners: list[Any], line: str) -> None:

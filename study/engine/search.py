@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,8 +18,10 @@ from ray.tune.search import Searcher
 
 from study.analysis.pareto import complete
 from study.analysis.ranking import Ranking, rules_of
+from study.engine.demand import by_resources
 from study.engine.early_stopping import decided
 from study.engine.queue import Queue
+from study.machines.autoscaler import Demand
 from study.machines.guarded import Unfit, unfit_node
 from study.machines.ray_compat import actor_of
 from study.machines.ray_session import ClusterError
@@ -41,6 +45,7 @@ REPORTS_A_SECOND = 50
 # half a minute on a busy machine.
 OVERDUE_SECONDS = 60.0
 OVERDUE_SHARE = 0.1
+ASK_SECONDS = 2.0  # between two demands
 
 T = TypeVar("T")
 
@@ -73,7 +78,8 @@ class LedgerSearch(Searcher):
     """Hands out what the queue says, and records how each attempt goes and ends.
 
     nodes: those that may train. targets: those checked at the start. stop_requested: from then on a
-    death is no trial's fault: what stops this process may stop its workers too.
+    death is no trial's fault: what stops this process may stop its workers too. ask: asks for
+    nodes for so many trials.
     """
 
     def __init__(
@@ -84,8 +90,11 @@ class LedgerSearch(Searcher):
         nodes: Nodes,
         targets: Targets | None = None,
         stop_requested: Callable[[], bool] = lambda: False,
+        ask: Callable[[Demand], None] | None = None,
     ) -> None:
         super().__init__()
+        self._ask = ask
+        self._asked = -math.inf
         self._stop_requested = stop_requested
         self._targets = targets or Targets(study.directory.parent)
         self._configs = {label: study.spec.trial_mapping(label) for label in study.labels}
@@ -241,8 +250,18 @@ class LedgerSearch(Searcher):
             listener.stopped(record)
 
     def look(self) -> None:
-        """Called between events: follow the nodes, and end the run where none is left."""
+        """Called between events: follow the nodes, ask for as many as could be used, and end the
+        run where none is left."""
         self._guarded(self._nodes.look)
+        now = time.monotonic()
+        if self._ask is not None and now - self._asked > ASK_SECONDS:
+            self._asked = now
+            self._ask(self._demand())
+
+    def _demand(self) -> Demand:
+        """The resources of all trials that run, or could."""
+        running = Counter(attempt.resources for attempt in self._live.values())
+        return running + by_resources(self._spec, self.queue.handed_out_at_once())
 
     def _trained(self, trial_id: str, report: Report) -> None:
         self._nodes.trained()

@@ -23,7 +23,8 @@ class FitNodes:
     """The nodes of the joined Ray.
 
     needs: of the trials, per method. ask: asks these nodes again; it may take a while. say: is told
-    what becomes of a node. is_here: Ray is this machine's alone.
+    what becomes of a node. is_here: Ray is this machine's alone. patience: seconds without a fit
+    node until the run ends.
     """
 
     def __init__(
@@ -32,11 +33,13 @@ class FitNodes:
         ask: Callable[[Sequence[Node]], Answers],
         say: Callable[[str], None],
         is_here: bool = False,
+        patience: float = PATIENCE,
     ) -> None:
         self._needs = needs
         self._ask = ask
         self._say = say
         self._is_here = is_here
+        self._patience = patience
         self._nodes: list[Node] = []  # alive, and large enough for a trial
         self._looked = -math.inf
         self._unfit: dict[str, str] = {}  # by node id: why
@@ -73,7 +76,7 @@ class FitNodes:
     def look(self) -> None:
         """Called often: follows which nodes there are, and asks those that are passed over.
 
-        Raises ClusterUnready after PATIENCE without a fit node.
+        Raises ClusterUnready after its patience without a fit node.
         """
         while not self._answers.empty():
             self._take(self._answers.get())
@@ -90,8 +93,8 @@ class FitNodes:
         """For a node to train on, but not for ever."""
         if not (self._told_none or self._is_here):
             self._told_none = True
-            self._say(f"nothing is fit to train on; waiting up to {PATIENCE / 60:g} minutes.")
-        if now - self._last_fit > PATIENCE:
+            self._say(f"nothing is fit to train on; waiting up to {self._patience / 60:g} minutes.")
+        if now - self._last_fit > self._patience:
             raise ClusterUnready(*self._why_none())
 
     def _slots_without(self, others: Container[str]) -> int:
@@ -150,7 +153,7 @@ class FitNodes:
         return f"node {node_id[:8]}"
 
     def _why_none(self) -> tuple[str, str]:
-        minutes = f"{PATIENCE / 60:g} minutes"
+        minutes = f"{self._patience / 60:g} minutes"
         if not self._unfit:
             return f"there was no node to train on for {minutes}", "Start one, and run again."
         node, because = next(iter(self._unfit.items()))

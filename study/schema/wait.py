@@ -36,6 +36,11 @@ class Wait:
         given = {"--wait": self.text, "--nodes": self.nodes, "--slots": self.slots}
         return [word for name, of in given.items() if of is not None for word in (name, str(of))]
 
+    @property
+    def seconds(self) -> float:
+        """--wait; 0 if it is not given."""
+        return 0.0 if self.text is None else duration(self.text)
+
     def patience(self, grows: bool) -> str | None:
         """How long it waits; None: not at all. grows: an autoscaler adds nodes."""
         if self.text is not None:

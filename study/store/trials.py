@@ -106,6 +106,10 @@ class Listener:
         """Whether another trial of the method may begin. Trials that began go on in any case."""
         return True
 
+    def may_begin_of(self, wanted: dict[str, int]) -> dict[str, int]:
+        """How many of these trials, by method, may begin at once."""
+        return wanted
+
     def handed_out(self, record: TrialRecord) -> None:
         """An attempt at a trial was handed to Ray, where it may wait."""
 

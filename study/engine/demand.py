@@ -1,0 +1,61 @@
+"""How many trials of a study can run at once: for whom slots are looked for, and what keeps them
+busy."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+
+from study.engine.proposing import trials_without_results
+from study.schema.resources import Resources
+from study.schema.spec import StudySpec
+from study.store.trials import Trials
+
+# A method's proposals without a result are at most a sixth of its trials: more would make TPE
+# random search. With two, an actor finds its next trial waiting.
+LEAST_PENDING = 2
+
+
+def most_pending(spec: StudySpec) -> int:
+    """For how many proposed trials a method waits before it proposes another."""
+    return spec.sampler.pending or max(LEAST_PENDING, math.ceil(spec.trials / 6))
+
+
+def may_be_asked(spec: StudySpec, label: str, asked: int, pending: int) -> int:
+    """How many more trials of a method could begin now. asked: how many have begun; pending: of
+    those proposed from results, how many have not ended."""
+    left = max(0, spec.trials - asked)
+    first = max(0, trials_without_results(spec, label) - asked)
+    return int(min(left, first + max(0, most_pending(spec) - pending)))
+
+
+def first_demand(spec: StudySpec, records: Trials) -> Counter[Resources]:
+    """The resources of the trials that could run when the study goes on; of one for each method
+    where a budget limits them, which is known later."""
+    if spec.budget is not None:
+        return Counter(spec.needs.values())
+    counts = {}
+    for variant in spec.variants:
+        known = records.by_label.get(variant.label, [])
+        again = sum(record.state == "running" for record in known)
+        counts[variant.label] = again + may_be_asked(spec, variant.label, len(known), 0)
+    return by_resources(spec, counts)
+
+
+def by_resources(spec: StudySpec, counts: Mapping[str, int]) -> Counter[Resources]:
+    """The resources of so many trials of each method."""
+    found: Counter[Resources] = Counter()
+    for label, count in counts.items():
+        found[spec.resources_of(label)] += count
+    return +found
+
+
+def kept_busy(spec: StudySpec) -> Counter[Resources]:
+    """The resources of the trials that run at once, after those that wait for no results."""
+    counts = {}
+    for variant in spec.variants:
+        begun = min(spec.trials, trials_without_results(spec, variant.label))
+        learns = begun < spec.trials
+        counts[variant.label] = min(most_pending(spec), spec.trials) if learns else spec.trials
+    return by_resources(spec, counts)
