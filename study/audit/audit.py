@@ -11,8 +11,8 @@ import hashlib
 import json
 import math
 import os
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 
 from optuna.distributions import BaseDistribution, FloatDistribution
 
@@ -25,37 +25,39 @@ from study.audit.openings import TOLERANCE, check_openings
 from study.audit.registered import check_registered
 from study.audit.result import AuditReport, Check
 from study.audit.rungs import check_rungs
+from study.audit.tracked import Histories, check_steps, check_tracked, sample_of
 from study.schema.compatibility import completed_meaning, refuse_changes
 from study.schema.errors import SpecError
 from study.store.files import HISTORY
 from study.store.history import HistoryError, Row, read_history
 from study.store.study import Study, check_home
 from study.store.trials import TrialRecord, trial_name
-from study.tracking.client import STATUS
-from study.tracking.reader import TrackedRun
 from trainables import metrics
 from trainables.outputs.attempts import attempt_directory
 from trainables.outputs.predictions import Predictions
 from trainables.problems import FieldError
 
 COMPLETE_FILES = ("predictions.npz", "history.json", "model.pt")
-Histories = Mapping[str, Sequence[Row]]  # by trial
 
 
-def audit(study: Study, tracking_uri: str) -> AuditReport:
-    """Compare all records of a study. Raises LedgerError if the ledger cannot be read."""
-    facts = gather(study, tracking_uri)
+def audit(study: Study, tracking_uri: str, histories: float | None = None) -> AuditReport:
+    """Compare all records of a study. Raises LedgerError if the ledger cannot be read.
+
+    histories: of how many trials those in MLflow are compared (math.inf: of each); default: of a
+    sample from a server, of each from a database.
+    """
+    facts = gather(study, tracking_uri, histories)
     files, whole = _files(facts)
-    histories = _histories(facts, whole, files)
-    epochs, counts = _epochs(facts, histories)
+    rows = _histories(facts, whole, files)
+    epochs, counts = _epochs(facts, rows)
     checks = [
         _identity(facts),
         _ledger(facts),
         _running(facts),
         files,
         _results(facts, whole),
-        _mlflow(facts),
-        _steps(facts, histories),
+        check_tracked(facts, rows),
+        check_steps(facts, rows),
         epochs,
         check_registered(facts),
         check_openings(facts),
@@ -68,7 +70,15 @@ def audit(study: Study, tracking_uri: str) -> AuditReport:
     lost = len({*_missing(facts), *_unknown(facts)})
     twice = sum(check.twice for check in checks)
     return AuditReport(
-        study.spec.name, facts.alive, _copied(study), checks, states, lost, twice, counts
+        study.spec.name,
+        facts.alive,
+        _copied(study),
+        checks,
+        states,
+        lost,
+        twice,
+        counts,
+        sample_of(facts),
     )
 
 
@@ -317,129 +327,3 @@ def _epochs(facts: Evidence, histories: Histories) -> tuple[Check, Epochs]:
             check.add_offender(record.name, problem, "its training cannot be verified")
     check.counted = total.trained
     return check, total
-
-
-# ---- MLflow --------------------------------------------------------------------------------------
-
-
-def _mlflow(facts: Evidence) -> Check:
-    """Each finished trial has exactly one run, which matches the ledger; there are no others."""
-    by_trial: dict[str, list[TrackedRun]] = defaultdict(list)
-    for run in facts.runs:
-        by_trial[run.trial].append(run)
-    parents = by_trial.pop("", [])
-    check = Check("mlflow", "each finished trial once in MLflow", sum(map(len, by_trial.values())))
-    if facts.unreachable is not None:
-        check.add_offender(
-            "tracking",
-            facts.unreachable.rstrip("."),
-            f"make MLflow reachable, then run {facts.sync}",
-        )
-        return check
-    if not facts.runs:
-        fix = f"upload it with {facts.sync}"
-        check.add_offender("tracking", "MLflow has no run of this study", fix, facts.goes_on_later)
-        return check
-    _check_parents(facts, parents, check)
-    for record in facts.records.finished:
-        runs = by_trial.pop(record.name, [])
-        if not runs:
-            check.add_offender(
-                record.name, "is not in MLflow", f"upload it with {facts.sync}", facts.goes_on_later
-            )
-        elif len(runs) > 1:
-            check.twice += len(runs) - 1
-            fix = f"reduce them to one with {facts.sync}"
-            check.add_offender(record.name, f"has {len(runs)} runs in MLflow", fix, facts.alive)
-        elif runs[0].ended:
-            _check_run(facts, record, runs[0], check)
-    known = {record.name for record in facts.records}
-    for name in by_trial:
-        problem = "is not finished in the ledger" if name in known else "is not in the ledger"
-        check.add_offender(name, f"has an MLflow run but {problem}", "delete that run")
-    return check
-
-
-def _check_run(facts: Evidence, record: TrialRecord, run: TrackedRun, check: Check) -> None:
-    if differences := "; ".join(_differences(facts, record, run)):
-        fix = f"delete its MLflow run, then run {facts.sync}"
-        check.add_offender(record.name, differences, fix)
-    elif facts.tested.get(record.name, {}).keys() - run.tested.keys():
-        problem = "its test results are not in MLflow"
-        fix = f"upload them with {facts.sync}"
-        check.add_offender(record.name, problem, fix, facts.goes_on_later)
-
-
-def _check_parents(facts: Evidence, parents: list[TrackedRun], check: Check) -> None:
-    name = facts.study.spec.name
-    if len(parents) != 1:
-        fix = f"restore exactly one with {facts.sync}"
-        check.add_offender(
-            name, f"the study has {len(parents)} parent runs in MLflow", fix, facts.alive
-        )
-    elif parents[0].ended and not facts.alive:
-        status = "KILLED" if facts.study.lacking(facts.records) else "FINISHED"
-        if parents[0].status != status:
-            problem = f"its MLflow run is {parents[0].status}, not {status}"
-            check.add_offender(name, problem, f"fix with {facts.sync}", facts.goes_on_later)
-
-
-def _differences(facts: Evidence, record: TrialRecord, run: TrackedRun) -> Iterator[str]:
-    """Differences between MLflow and the ledger for a trial, in words."""
-    digest = facts.study.recorded.data_digest
-    expected = {"state": record.state, "attempt": str(record.attempt), "data_digest": digest}
-    found = {"status": run.status, **{key: run.tags.get(key) for key in expected}}
-    for key, value in {"status": STATUS[record.state], **expected}.items():
-        if found[key] != value:
-            yield f"its {key} is {found[key]} in MLflow, {value} in the ledger"
-    tested = {
-        key: value for key, value in facts.tested.get(record.name, {}).items() if key in run.tested
-    }
-    for kind, ours, theirs in (("final ", record.final, run.final), ("", tested, run.tested)):
-        known = {key: value for key, value in ours.items() if math.isfinite(value)}
-        other = [
-            f"{key} ({theirs.get(key)}, in the ledger {known.get(key)})"
-            for key in sorted(known.keys() | theirs.keys())
-            if not math.isclose(known.get(key, math.nan), theirs.get(key, math.nan), rel_tol=1e-12)
-        ]
-        if other:
-            more = f" and {len(other) - 1} more" if len(other) > 1 else ""
-            yield f"MLflow has a different {kind}{other[0]}{more}"
-
-
-def _steps(facts: Evidence, histories: Histories) -> Check:
-    """Every epoch is once in the history, and once per metric in MLflow."""
-    check = Check("steps", "each epoch once in histories and MLflow")
-    epochs = {record.name: facts.study.spec.epochs for record in facts.records.complete}
-    epochs |= {
-        record.name: record.epoch
-        for record in facts.records
-        if record.state == "pruned" and record.epoch
-    }
-    for name, rows in histories.items():
-        found = [row["epoch"] for row in rows]
-        check.counted += len(found)
-        if found != list(range(1, epochs.get(name, len(found)) + 1)):
-            check.add_offender(name, f"history.json has the epochs {', '.join(map(str, found))}")
-    for run in facts.runs:
-        problems = "; ".join(_step_problems(run, histories.get(run.trial, [])))
-        check.counted += sum(points.count for points in run.points.values())
-        if problems:
-            name = run.trial or facts.study.spec.name
-            check.add_offender(name, problems, f"delete its MLflow run, then run {facts.sync}")
-    return check
-
-
-def _step_problems(run: TrackedRun, history: Sequence[Row]) -> Iterator[str]:
-    """Metrics of a run with duplicate or missing steps."""
-    twice = [key for key, points in run.points.items() if points.count > points.steps]
-    if twice:
-        yield f"MLflow has duplicate steps of {', '.join(sorted(twice))}"
-    wanted: Counter[str] = Counter()
-    for row in history:
-        measured = row.keys() - {"epoch", "time"}
-        wanted.update(key for key in measured if math.isfinite(row[key]))
-    steps = {key: points.steps for key, points in run.points.items()}
-    other = [key for key in sorted(wanted) if steps.get(key, 0) != wanted[key]]
-    if other and run.ended:
-        yield f"MLflow steps differ from the {len(history)} epochs for {', '.join(other)}"

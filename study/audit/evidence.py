@@ -84,8 +84,9 @@ class Evidence:
         return f"`{self.study.command('sync')}`"
 
 
-def gather(study: Study, tracking_uri: str) -> Evidence:
-    """Read everything. Raises LedgerError if the ledger cannot be read."""
+def gather(study: Study, tracking_uri: str, histories: float | None = None) -> Evidence:
+    """Read everything. Raises LedgerError if the ledger cannot be read. histories: as in
+    `read_runs`."""
     alive = driver_is_alive(study.directory, study.ledger)
     attempts = _attempts_on_disk(study.directory / "trials")
     runs = []
@@ -93,7 +94,7 @@ def gather(study: Study, tracking_uri: str) -> Evidence:
     unreachable = None
     exporting = export_is_alive(study.directory)
     try:
-        runs = read_runs(tracking_uri, study.name, study.id)
+        runs = read_runs(tracking_uri, study.name, study.id, histories)
     except TrackingError as error:
         unreachable = error.found
     if unreachable is None:

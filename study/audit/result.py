@@ -40,9 +40,23 @@ class Check:
 
 
 @dataclass(frozen=True)
+class Sample:
+    """The trials whose histories in MLflow were compared, how many runs there are, and the seed
+    that drew them."""
+
+    trials: list[str]
+    runs: int
+    seed: int
+
+    def __str__(self) -> str:
+        how = f"drawn with the seed {self.seed}; `--histories all` compares each"
+        return f"histories in MLflow of {len(self.trials):,} of {self.runs:,} trials, {how}"
+
+
+@dataclass(frozen=True)
 class AuditReport:
     """states: trials by state, as from `count_states`. lost: trials the ledger should have, but has
-    not. duplicated: trials counted twice anywhere."""
+    not. duplicated: trials counted twice anywhere. sample: None if every history was compared."""
 
     study: str
     driver: bool
@@ -52,6 +66,7 @@ class AuditReport:
     lost: int
     duplicated: int
     epochs: Epochs
+    sample: Sample | None = None
 
     @property
     def clean(self) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,24 +20,52 @@ if TYPE_CHECKING:
     from study.audit.result import AuditReport
 
 
+class Count(click.ParamType[float]):
+    """A number of trials, or `all`."""
+
+    name = "count"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, context: click.Context | None
+    ) -> float:
+        if value == "all":
+            return math.inf
+        if isinstance(value, float):
+            return value
+        if not (value.isascii() and value.isdecimal()):
+            raise click.BadParameter(f"must be `all` or a number of trials, got '{value}'.")
+        return float(value)
+
+
 @click.command()
 @click.argument("study")
 @storage_option
 @tracking_option
+@click.option(
+    "--histories",
+    type=Count(),
+    metavar="all|N",
+    help=(
+        "Compare the epochs of so many trials in MLflow, or of all. Default: 200 drawn ones on a"
+        " server, all in a database."
+    ),
+)
 @json_option
-def audit(study: str, storage: str | None, tracking: str | None, as_json: bool) -> None:
+def audit(
+    study: str, storage: str | None, tracking: str | None, histories: float | None, as_json: bool
+) -> None:
     """Prove that every planned trial is counted once.
 
-    Compares the ledger, MLflow, files and logs of STUDY, and prints each problem with its fix.
-    Writes nothing. Exits with code 1 if there are problems. Trials that are interrupted or to do
-    are no problem; what the next `run`, or the one at work, uploads or cleans up is shown as
-    pending.
+    Compares the ledger, MLflow, files and logs of STUDY, and prints each problem with its fix. On a
+    server it compares every run, and the epochs of a sample. Writes nothing. Exits with code 1 if
+    there are problems. Trials that are interrupted or to do are no problem; what the next `run`, or
+    the one at work, uploads or cleans up is shown as pending.
     """
     from study.audit.audit import audit as audit_study
     from study.store.study import open_study
 
     opened = open_study(study, storage)
-    report = audit_study(opened, opened.tracking(tracking))
+    report = audit_study(opened, opened.tracking(tracking), histories)
     if as_json:
         print_json(report.to_json())
     else:

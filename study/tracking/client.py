@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from filelock import FileLock
 
@@ -49,6 +49,9 @@ DRIVERS = {  # of databases, and what to install for them
     "pyodbc": "pyodbc",
 }
 LOGGERS = ("mlflow", "alembic", "sqlalchemy", "urllib3")
+TRIES = 3  # of a failing request that only reads
+
+T = TypeVar("T")
 
 
 def open_client(uri: str) -> MlflowClient:
@@ -89,7 +92,7 @@ def open_existing(uri: str) -> MlflowClient:
     path = sqlite_file(uri)
     if path is not None and not path.is_file():
         raise TrackingError(f"MLflow at {public_uri(uri)}: there is no such database")
-    if not uri.startswith("http") and "experiments" not in tables(uri):
+    if not is_server(uri) and "experiments" not in tables(uri):
         raise TrackingError(f"MLflow at {public_uri(uri)}: no such table: experiments")
     return open_client(uri)
 
@@ -103,6 +106,21 @@ def tables(uri: str) -> list[str]:
         return inspect(engine).get_table_names()
     finally:
         engine.dispose()
+
+
+def is_server(uri: str) -> bool:
+    """Whether an MLflow server answers at the URI; else it is a database."""
+    return uri.startswith("http")
+
+
+def asked(question: Callable[[], T]) -> T:
+    """The response to a question that only reads, retried if lost."""
+    for _ in range(TRIES - 1):
+        try:
+            return question()
+        except Exception:  # only the last attempt raises
+            continue
+    return question()
 
 
 def search_runs(client: MlflowClient, experiment_id: str, study_id: str) -> Iterator[Run]:

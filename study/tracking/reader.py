@@ -1,57 +1,54 @@
 """Read a study's runs from MLflow, read-only: creates no experiment, database or table.
 
-MLflow's client returns the points of one metric of one run per request, which dominates the time: a
-server gets several requests at once.
+A search returns a thousand runs with their params, tags and last values; the points of their
+metrics are many more, so that from a server those of a sample are read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from study.tracking.client import (
     PREFIX,
     STATUS,
+    asked,
     asking,
     environment,
+    is_server,
     open_client,
     open_existing,
     search_runs,
     tables,
 )
+from study.tracking.histories import SAMPLE, Points, drawn, read_points
 
 if TYPE_CHECKING:
-    from mlflow import MlflowClient
     from mlflow.entities import Run
 
 FINAL = "final/"
 TESTED = ("test/", "shift/")
-CONNECTIONS = 8  # to a server at once
-TRIES = 3  # of a failing request, which is safe: it only reads
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Points:
-    """The points of one metric of one run: their number, and the number of distinct steps."""
-
-    count: int
-    steps: int
+COST = "cost/"
+# A page of a thousand runs takes a busy server longer than other answers.
+PATIENCE = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "60"}
 
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """A run of a study; `trial` is empty for the study's own run."""
+    """A run of a study; `trial` is empty for the study's own run.
+
+    points: of each metric; None if they were not read.
+    """
 
     run_id: str
     status: str
+    params: dict[str, str] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)  # calstudy.*, without the prefix
     final: dict[str, float] = field(default_factory=dict)  # final/*, without the prefix
     tested: dict[str, float] = field(default_factory=dict)  # test/*, shift/*
-    points: dict[str, Points] = field(default_factory=dict)
+    last: dict[str, float] = field(default_factory=dict)  # the last value of what an epoch measured
+    points: dict[str, Points] | None = None
 
     @property
     def trial(self) -> str:
@@ -63,15 +60,33 @@ class TrackedRun:
         return self.status in STATUS.values()
 
 
-def read_runs(uri: str, name: str, study_id: str) -> list[TrackedRun]:
-    """The study's runs, without deleted ones. Raises TrackingError if they cannot be read."""
+def read_runs(
+    uri: str, name: str, study_id: str, histories: float | None = None
+) -> list[TrackedRun]:
+    """The study's runs, without deleted ones. Raises TrackingError if they cannot be read.
+
+    histories: of how many trials the points are read (math.inf: of each); default: of a sample from
+    a server, of each from a database. Runs come first: what a driver adds in the meantime is then
+    missing as a whole.
+    """
     with asking(uri):
-        return _read(open_existing(uri), name, study_id)
+        client = open_existing(uri)
+        experiment = asked(lambda: client.get_experiment_by_name(name))
+    if experiment is None or experiment.lifecycle_stage == "deleted":
+        return []
+    if histories is None:
+        histories = SAMPLE if is_server(uri) else math.inf
+    with asking(uri, **PATIENCE):
+        runs = asked(lambda: list(search_runs(client, experiment.experiment_id, study_id)))
+        chosen = drawn(filter(None, map(_trial, runs)), study_id, histories) | {""}
+        wanted = {run.info.run_id: list(run.data.metrics) for run in runs if _trial(run) in chosen}
+        points = read_points(client, uri, wanted)
+    return [_tracked(run, points.get(run.info.run_id)) for run in runs]
 
 
 def reach(uri: str) -> None:
     """Check that a server or database responds, read-only; raises its error if not."""
-    if not uri.startswith("http"):
+    if not is_server(uri):
         tables(uri)
         return
     with environment():
@@ -79,46 +94,21 @@ def reach(uri: str) -> None:
         open_client(uri).search_experiments(max_results=1)
 
 
-def _read(client: MlflowClient, name: str, study_id: str) -> list[TrackedRun]:
-    """Runs first: what a driver adds in the meantime is then missing as a whole."""
-    experiment = _asked(lambda: client.get_experiment_by_name(name))
-    if experiment is None or experiment.lifecycle_stage == "deleted":
-        return []
-    runs = _asked(lambda: list(search_runs(client, experiment.experiment_id, study_id)))
-    wanted = []
-    for run in runs:
-        wanted += [(run.info.run_id, key) for key in run.data.metrics]
-    with ThreadPoolExecutor(CONNECTIONS) as pool:
-        points = dict(zip(wanted, pool.map(lambda one: _points(client, *one), wanted), strict=True))
-    return [
-        _tracked(run, {key: points[run.info.run_id, key] for key in run.data.metrics})
-        for run in runs
-    ]
+def _trial(run: Run) -> str:
+    return str(run.data.tags.get(f"{PREFIX}trial", ""))
 
 
-def _tracked(run: Run, points: dict[str, Points]) -> TrackedRun:
+def _tracked(run: Run, points: dict[str, Points] | None) -> TrackedRun:
     tags = run.data.tags
     metrics = run.data.metrics
+    others = (FINAL, COST, *TESTED)
     return TrackedRun(
         run.info.run_id,
         run.info.status,
+        dict(run.data.params),
         {key.removeprefix(PREFIX): value for key, value in tags.items() if key.startswith(PREFIX)},
         {key.removeprefix(FINAL): value for key, value in metrics.items() if key.startswith(FINAL)},
         {key: value for key, value in metrics.items() if key.startswith(TESTED)},
+        {key: value for key, value in metrics.items() if not key.startswith(others)},
         points,
     )
-
-
-def _points(client: MlflowClient, run_id: str, key: str) -> Points:
-    history = _asked(lambda: client.get_metric_history(run_id, key))
-    return Points(len(history), len({point.step for point in history}))
-
-
-def _asked(question: Callable[[], T]) -> T:
-    """The response, retried if lost."""
-    for _ in range(TRIES - 1):
-        try:
-            return question()
-        except Exception:  # only the last attempt raises
-            continue
-    return question()

@@ -17,13 +17,12 @@ import math
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import MISSING, asdict, fields
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from search_spaces import strict_yaml
-from study.schema.compatibility import methods_in
 from study.schema.errors import LedgerError
 from study.schema.uris import without_credentials
 from study.store.files import HISTORY
@@ -31,6 +30,7 @@ from study.store.history import Row, read_history
 from study.store.spending import UNITS, budget_line, budget_of, cost_of, spent, summed
 from study.store.trials import TrialRecord, Trials
 from study.tracking.client import STATUS, open_client, search_runs, what_happened
+from study.tracking.contents import Configs, commit_tag, flat, study_tags, trial_tags
 from study.tracking.descriptions import NOTE, description
 from study.tracking.locations import upload
 
@@ -65,7 +65,7 @@ class StudyRuns:
         self._found: dict[str, Run] = {}  # existing runs, by trial
         self._done: set[str] = set()
         self._tested: dict[str, dict[int, Tested]] = {}  # by label and number
-        self._configs: dict[str, dict[str, str]] = {}
+        self._configs = Configs(study)
         self._status = ""  # of the study's run
         self._ended = 0  # the latest end of a trial, in ms
         self.removed = 0
@@ -132,10 +132,10 @@ class StudyRuns:
             return False
         self._done.add(record.name)
         run = self._found.pop(record.name, None)
-        tags = self._trial_tags(record)
+        tags = trial_tags(self._study, record) | {"mlflow.parentRunId": self._parent.info.run_id}
         if run is not None and _has_ended(run) and _is_of(run, tags):
             return self._add_tested(run, record)
-        params = self._params(record)
+        params = self._configs.params(record)
         history = read_history(self._study.files(record) / HISTORY, record.name)
         if run is not None and not (
             _is_of(run, tags) and run.data.params.items() <= params.items()
@@ -214,7 +214,7 @@ class StudyRuns:
 
     def _create_parent(self) -> Run:
         created = datetime.fromisoformat(self._study.recorded.created).timestamp()
-        return self._create(self._study.name, self._study_tags(), _milliseconds(created))
+        return self._create(self._study.name, study_tags(self._study), _milliseconds(created))
 
     def _describe_parent(self) -> None:
         """Update tags and study.yaml: a later run may have other trials and methods."""
@@ -228,17 +228,17 @@ class StudyRuns:
             f"{one.metric} {one.direction}" for one in study.objectives
         )
         lacking = {
-            path: value for path, value in _flat(shared).items() if path not in run.data.params
+            path: value for path, value in flat(shared).items() if path not in run.data.params
         }
         tags = {
-            **self._study_tags(),
+            **study_tags(self._study),
             "calstudy.methods": ", ".join(study.labels),
             "calstudy.trials": str(plain.get("trials")),
             "calstudy.versions": ", ".join(
                 f"{name} {found}" for name, found in recorded.versions.items()
             ),
             "mlflow.source.name": "calstudy",
-            **_commit_tag(recorded.versions),
+            **commit_tag(recorded.versions),
         }
         if study.confirms is not None:
             tags["calstudy.confirms"] = study.confirms
@@ -257,41 +257,6 @@ class StudyRuns:
             self.note = f"study.yaml was not uploaded: {what_happened(error, self._uri)}"
 
     # ---- one trial -------------------------------------------------------------------------------
-
-    def _study_tags(self) -> dict[str, str]:
-        from trainables.metrics import CONVENTION
-
-        recorded = self._study.recorded
-        return {
-            "calstudy.study": self._study.name,
-            "calstudy.id": self._study.id,
-            "calstudy.metrics": CONVENTION,
-            "calstudy.data_digest": recorded.data_digest,
-        }
-
-    def _trial_tags(self, record: TrialRecord) -> dict[str, str]:
-        tags = {
-            **self._study_tags(),
-            "mlflow.parentRunId": self._parent.info.run_id,
-            "calstudy.trial": record.name,
-            "calstudy.state": record.state,
-            "calstudy.attempt": str(record.attempt),
-            **_commit_tag(record.versions),
-        }
-        if record.how_trained:
-            tags["calstudy.training"] = record.how_trained
-        if record.host:
-            tags["calstudy.host"] = record.host
-        if record.reason:
-            tags["calstudy.reason"] = record.reason
-        return tags
-
-    def _params(self, record: TrialRecord) -> dict[str, str]:
-        if record.label not in self._configs:
-            self._configs[record.label] = _config(self._study, record.label)
-        number = self._study.plain.get("first_seed", 0) + record.number
-        own = {"label": record.label, **record.params, "number": number}
-        return self._configs[record.label] | {path: _text(value) for path, value in own.items()}
 
     def _log_data(self, run: Run) -> None:
         """Log the data set as the run's input once; MLflow keeps one of each name and digest."""
@@ -325,13 +290,6 @@ class StudyRuns:
         )
 
 
-def _commit_tag(versions: Mapping[str, str]) -> dict[str, str]:
-    """The git commit, as MLflow's UI shows it."""
-    if "git_commit" not in versions:
-        return {}
-    return {"mlflow.source.git.commit": versions["git_commit"]}
-
-
 def _is_of(run: Run, tags: Mapping[str, str]) -> bool:
     return all(
         run.data.tags.get(key) == tags[key] for key in ("calstudy.state", "calstudy.attempt")
@@ -362,45 +320,6 @@ def _metrics(values: Mapping[str, float], seconds: float | None, step: int) -> l
         for name, value in values.items()
         if math.isfinite(value)
     ]
-
-
-def _config(study: Study, label: str) -> dict[str, str]:
-    """A label's trials as params, without what is searched; as recorded: imports no user's code."""
-    from trainables.config import TrialConfig
-
-    meaning = study.recorded.meaning
-    parts = methods_in(meaning)[label]
-    usual = {
-        field.name: field.default for field in fields(TrialConfig) if field.default is not MISSING
-    }
-    keys = {field.name for field in fields(TrialConfig)} - {"method", "number"}
-    shared = {key: value for key, value in {**usual, **study.plain}.items() if key in keys}
-    set_here = {
-        path: value for path, value in parts.space.items() if not isinstance(value, Mapping | list)
-    }
-    own = {path.removesuffix(".name"): value for path, value in {**parts.fixed, **set_here}.items()}
-    whole = _flat({**shared, "precision": meaning["precision"]})
-    return whole | {path: _text(value) for path, value in own.items()}
-
-
-def _flat(plain: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """{dotted path: text}; the name of a part is at its own path: `method`, `method.gamma`."""
-    flat: dict[str, str] = {}
-    for key, value in plain.items():
-        path = f"{prefix}.{key}" if prefix else key
-        if key == "name":
-            path = prefix or key
-        if isinstance(value, Mapping):
-            flat |= _flat(value, path)
-        else:
-            flat[path] = _text(value)
-    return flat
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, str):
-        return str(without_credentials(value))
-    return json.dumps(value)
 
 
 def _milliseconds(seconds: float | None) -> int:

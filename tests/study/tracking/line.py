@@ -23,6 +23,7 @@ class Line:
     def __init__(self, port: int) -> None:
         self.cut = False
         self.losing: list[str] = []  # ends of paths: the next answer to such a request is lost
+        self.absent: list[str] = []  # parts of paths the server does not know
         self.asked: list[str] = []
         line = self
 
@@ -36,6 +37,9 @@ class Line:
                     return
                 if self.headers.get("Authorization") != expected:
                     self.send_error(401)
+                    return
+                if any(part in self.path for part in line.absent):
+                    self.send_error(404)
                     return
                 server = http.client.HTTPConnection("127.0.0.1", port)
                 headers = {
