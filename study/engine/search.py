@@ -23,7 +23,8 @@ from study.engine.early_stopping import decided
 from study.engine.queue import Queue
 from study.machines.autoscaler import Demand
 from study.machines.guarded import Unfit, unfit_node
-from study.machines.ray_compat import actor_of
+from study.machines.nodes import DATA_PATIENCE
+from study.machines.ray_compat import actor_id_of, actor_of
 from study.machines.ray_session import ClusterError
 from study.schema.resources import Resources
 from study.schema.variant import with_values
@@ -63,6 +64,7 @@ class _Attempt:
     seconds: float = 0.0  # of training, over all attempts
     epoch: int = 0
     overdue: bool = False
+    prepares: bool = False  # its process is new, and the data may have to be decoded there
 
 
 class Nodes(Protocol):
@@ -174,9 +176,10 @@ class LedgerSearch(Searcher):
 
     # ---- events from Ray -------------------------------------------------------------------------
 
-    def attempt_started(self, trial_id: str) -> None:
+    def attempt_started(self, trial_id: str, in_new_process: bool = False) -> None:
         """Ray has started it; until then it was waiting."""
         self._live[trial_id].last_seen = self._now()
+        self._live[trial_id].prepares = in_new_process
         for listener in self._listeners:
             listener.started(self._live[trial_id].record)
 
@@ -208,15 +211,15 @@ class LedgerSearch(Searcher):
         self._guarded(lambda: self._again_or_fail(trial_id, *cause_of_death(message)))
 
     def overdue(self) -> list[str]:
-        """Trials that hang: silent for longer than they may train in total. Each is returned
-        once."""
+        """Trials that hang: silent for longer than they may train in total, beside what their node
+        may take for the data. Each is returned once."""
         if self._limit is None:
             return []
         now = self._now()
         found = []
         patience = self._limit + max(OVERDUE_SECONDS, OVERDUE_SHARE * self._limit)
         for trial_id, attempt in self._live.items():
-            left = patience - attempt.seconds
+            left = patience - attempt.seconds + DATA_PATIENCE * attempt.prepares
             if (
                 attempt.last_seen is not None
                 and not attempt.overdue
@@ -269,6 +272,7 @@ class LedgerSearch(Searcher):
         attempt = self._live[trial_id]
         rows = report.rows
         attempt.last_seen = self._now()
+        attempt.prepares = False
         attempt.seconds += sum(row["seconds"] for row in rows)
         attempt.epoch = int(rows[-1]["epoch"]) if rows else attempt.epoch
         for listener in self._listeners:
@@ -415,10 +419,13 @@ class Watch(Callback):
         self._search = search
         self._stop_requested = stop_requested
         self._running: dict[str, Trial] = {}  # Tune's trials, by id
+        self._actors: set[str] = set()  # the ids of processes that have trained
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         self._running[trial.trial_id] = trial
-        self._search.attempt_started(trial.trial_id)
+        actor = actor_id_of(trial)
+        self._search.attempt_started(trial.trial_id, actor not in self._actors)
+        self._actors.add(actor)
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         self._running.pop(trial.trial_id, None)

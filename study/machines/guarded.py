@@ -28,7 +28,8 @@ class Unfit:
 
 
 def guarded(trainable: type, question: Question) -> Any:
-    """The trainable for Ray Tune; its processes first ask their node whether it is `unfit`.
+    """The trainable for Ray Tune; its processes first ask their node whether it is `unfit`, and
+    report once the data are there.
 
     question: `node_facts.unfit` with its arguments. A node that is not fit raises NodeUnfit, which
     ends the process: what it has imported may be mended on the disk only. So does a NodeUnfit of
@@ -59,6 +60,7 @@ def guarded(trainable: type, question: Question) -> Any:
             try:
                 if self._inner is None:
                     self._inner = self._begun()
+                    return dict(self._inner.prepared())
                 return dict(self._inner.step())
             except Exception as error:
                 if type(error).__name__ != NodeUnfit.__name__:

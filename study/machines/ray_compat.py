@@ -217,6 +217,11 @@ def actor_of(trial: Any) -> Any:
     return trial.temporary_state.ray_actor
 
 
+def actor_id_of(trial: Any) -> str:
+    """The id of that actor, the same for all trials that one trains."""
+    return str(actor_of(trial)._actor_id.hex())
+
+
 def head_question(address: str) -> Callable[[float], None]:
     """Asks the head at HOST:PORT for its nodes, in as many seconds as it is given; raises Ray's
     errors. `ray.init` would wait for minutes.

@@ -76,6 +76,27 @@ def test_a_trial_leaves_files_that_are_what_it_reports(
     assert how == "precision: float32, step: eager, features: eager, images: mapped, device: cpu"
 
 
+def test_a_new_process_decodes_the_data_before_it_trains(
+    actor: CalibrationTrainable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CALSTUDY_CACHE", str(tmp_path / "cache"))
+    begin(actor, assignment(tmp_path / "trial"))
+    result = actor.prepared()
+    assert not result["done"] and json.loads(str(result["report"]))["rows"] == []
+    assert [file.name for file in (tmp_path / "cache").glob("*/train.npy")] == ["train.npy"]
+    assert not (tmp_path / "trial").exists()  # nothing of the trial has begun
+    assert report(actor)["outcome"]["state"] == "complete"
+
+
+def test_data_that_cannot_be_decoded_are_told_when_the_trial_begins(
+    actor: CalibrationTrainable, tmp_path: Path
+) -> None:
+    begin(actor, assignment(tmp_path, digest="0" * 64))
+    actor.prepared()
+    with pytest.raises(NodeUnfit, match="cannot prepare the data"):
+        actor.step()
+
+
 @pytest.mark.parametrize(
     ("result", "method"), [("last", "_measured"), ("best_accuracy", "predictions")]
 )

@@ -8,6 +8,7 @@ import socket
 import time
 import traceback
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import torch
 from trainables import metrics
 from trainables.config import TrialConfig
 from trainables.files.atomic import append, retry_until_space, write_whole
+from trainables.loading.cache import prepare
 from trainables.loading.trial_data import TrialData, trial_data
 from trainables.machine import TRAINING_LIBRARIES, mps_is_running, versions
 from trainables.outputs import train_entropy
@@ -81,6 +83,17 @@ class Attempt:
         self._model: Future[str] | None = None  # the sha256 of model.pt
         self._saved = time.monotonic()
         self._told: str | None = None
+
+    def prepare(self) -> Report:
+        """Have the data on this node, before the trial's time begins: to decode them may take long.
+        What is wrong with them, or with the trial, is found in `step`."""
+        assignment = self._assignment
+        folder = assignment.config.get("extensions")
+        with suppress(Exception, SystemExit), finding_for(self._label):
+            if not changed_files(str(folder) if folder else None, assignment.extension_files):
+                config = TrialConfig.from_mapping(assignment.config)
+                prepare(config.data, config.seed, digest=assignment.data_digest)
+        return Report([])
 
     def leave(self) -> None:
         """Give the program of a trial that is stopped at its rung to the next one."""

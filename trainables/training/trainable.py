@@ -42,6 +42,11 @@ class CalibrationTrainable(Trainable):
         self.setup(new_config)
         return True
 
+    def prepared(self) -> dict[str, Plain]:
+        """The first result of a new process, once the data are there."""
+        assert self._attempt is not None
+        return {"report": self._attempt.prepare().to_json(), "done": False}
+
     def step(self) -> dict[str, Plain]:
         assert self._attempt is not None
         report = self._attempt.step()

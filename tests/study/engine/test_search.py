@@ -1,10 +1,16 @@
 """What Ray says of a death, as it really says it, and what the search makes of it."""
 
 import json
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
 from ray.exceptions import ActorUnavailableError
 
-from study.engine.search import LedgerSearch, cause_of_death
+from study.engine.search import OVERDUE_SECONDS, LedgerSearch, _Attempt, cause_of_death
+from study.machines.nodes import DATA_PATIENCE
+from study.schema.resources import Resources
+from trainables.outputs.outcome import Report
 
 
 def test_an_actor_whose_raylet_is_gone_died_with_its_node() -> None:
@@ -28,3 +34,27 @@ def test_who_dies_after_a_stop_was_requested_is_not_blamed() -> None:
     search.on_trial_complete("0", {"report": json.dumps({"rows": [], "outcome": outcome})})
     assert search.fault is None and asked == ["stop?", "stop?"]
     assert search.suggest("1") == "FINISHED"  # None would be waited for
+
+
+@pytest.mark.parametrize("in_new_process", [True, False])
+def test_the_time_in_which_a_node_prepares_its_data_is_no_trials(
+    monkeypatch: pytest.MonkeyPatch, in_new_process: bool
+) -> None:
+    """With trial_minutes: 0.1 a node that joins late would never train: its first trial would have
+    been taken for one that hangs."""
+    now = [0.0]
+    record: Any = SimpleNamespace(label="focal", number=0)
+    search: Any = LedgerSearch.__new__(LedgerSearch)
+    monkeypatch.setattr(search, "_now", lambda: now[0], raising=False)
+    search.fault, search._listeners, search._limit = None, [], 6.0
+    search._nodes = SimpleNamespace(trained=lambda: None)
+    search._live = {"0": _Attempt(record, 1, Resources())}
+    search.attempt_started("0", in_new_process)
+    now[0] += DATA_PATIENCE - 1
+    assert search.overdue() == ([] if in_new_process else ["0"])
+    if in_new_process:
+        search.on_trial_result("0", {"report": Report([]).to_json()})  # the data are there
+        now[0] += 6 + OVERDUE_SECONDS - 1
+        assert search.overdue() == []
+        now[0] += 2
+        assert search.overdue() == ["0"]

@@ -30,6 +30,9 @@ class Echo:
         self.setup(config)
         return True
 
+    def prepared(self) -> dict[str, Any]:
+        return {"report": "prepared", "done": False}
+
     def step(self) -> dict[str, Any]:
         if self.config["assignment"] == "unfit":
             raise type("NodeUnfit", (Exception,), {})("has no GPU that torch can use.")
@@ -95,6 +98,7 @@ def made(token: Path, text: str = "abc") -> Any:
 def test_on_a_fit_node_it_is_the_trainable(token: Path) -> None:
     actor = made(token)
     assert type(actor).__name__ == "Echo"
+    assert actor.step() == {"report": "prepared", "done": False}
     assert actor.step() == {"report": "one", "done": False}
     token.unlink()  # asked once
     assert actor.reset_config({"assignment": "two"}) and actor.step()["report"] == "two"

@@ -13,9 +13,10 @@ from unittest import mock
 
 import pytest
 import ray
-from ray._private import worker
+from ray._private import ray_constants, worker
 from ray._private.node import Node
 from ray._raylet import InnerGcsClient
+from ray.actor import ActorHandle
 from ray.air._internal import usage
 from ray.air.execution._internal import RayActorManager
 from ray.air.execution.resources import (
@@ -23,8 +24,11 @@ from ray.air.execution.resources import (
     ResourceManager,
     ResourceRequest,
 )
+from ray.autoscaler._private.util import format_readonly_node_type
+from ray.autoscaler.v2.utils import is_autoscaler_v2
 from ray.core.generated import common_pb2
 from ray.exceptions import NodeDiedError, ObjectLostError, OutOfMemoryError, RayActorError
+from ray.experimental.internal_kv import _internal_kv_get
 from ray.job_config import JobConfig
 from ray.job_submission import JobSubmissionClient
 from ray.tune.experiment import Trial
@@ -98,6 +102,11 @@ def test_what_is_private_has_the_shape_it_is_used_in() -> None:
         "endpoint",
     ]
     assert actor_of(Trial("stub", stub=True)) is None
+    assert isinstance(ActorHandle._actor_id, property)  # `actor_id_of`
+    # Of `autoscaler_is_active`, which takes an error for a head that does not tell.
+    assert ray_constants.DEBUG_AUTOSCALING_STATUS == "__autoscaling_status"
+    assert callable(is_autoscaler_v2) and callable(_internal_kv_get)
+    assert format_readonly_node_type("7d39") == "node_7d39"
     for name in CLIENT_LOGGERS:
         assert importlib.import_module(name).__name__ == name  # a logger is named after its module
 
