@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -216,6 +216,7 @@ def _check_room(found: Planned, file_name: str) -> None:
 
 
 def _plain(found: Planned, explained: bool) -> dict[str, object]:
+    from study.engine.demand import Busy, kept_busy
     from study.schema.advice import advice
     from study.schema.explain import explain
 
@@ -229,6 +230,7 @@ def _plain(found: Planned, explained: bool) -> dict[str, object]:
             "sizes": dict(found.prepared.sizes),
         },
         "trials": found.counts,
+        "at_once": asdict(Busy.of(kept_busy(study))),
         "lacks": found.lacks,
         "explain": [row._asdict() for row in explain(study)] if explained else [],
         "warnings": [*advice(study), *(one.note for one in study.taken if one.note)],
@@ -246,6 +248,7 @@ def _plain(found: Planned, explained: bool) -> dict[str, object]:
 
 def _print(found: Planned) -> None:
     from study.engine.budget import paid_line
+    from study.engine.demand import busy_line
     from study.engine.preparation import serves_of
     from study.schema.objective import serves_note
 
@@ -256,6 +259,7 @@ def _print(found: Planned) -> None:
         style="bold",
     )
     console.say(f"trials: {_done_text(found)}")
+    console.say(f"at once: {busy_line(study)}.")
     _print_data(study, found.prepared)
     _print_aims(study, found.prepared)
     _print_methods(study)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from study.engine.proposing import trials_without_results
 from study.schema.resources import Resources
@@ -52,10 +53,49 @@ def by_resources(spec: StudySpec, counts: Mapping[str, int]) -> Counter[Resource
 
 
 def kept_busy(spec: StudySpec) -> Counter[Resources]:
-    """The resources of the trials that run at once, after those that wait for no results."""
-    counts = {}
-    for variant in spec.variants:
-        begun = min(spec.trials, trials_without_results(spec, variant.label))
-        learns = begun < spec.trials
-        counts[variant.label] = min(most_pending(spec), spec.trials) if learns else spec.trials
-    return by_resources(spec, counts)
+    """The resources of the trials that run at once for most of the study: of the methods that wait
+    for results. Where none does, of all trials."""
+    learning = [
+        variant.label
+        for variant in spec.variants
+        if trials_without_results(spec, variant.label) < spec.trials
+    ]
+    if not learning:
+        return by_resources(spec, {one.label: spec.trials for one in spec.variants})
+    return by_resources(spec, dict.fromkeys(learning, min(most_pending(spec), spec.trials)))
+
+
+@dataclass(frozen=True)
+class Busy:
+    """What a study can keep busy: trials at once, and what they reserve together."""
+
+    trials: int
+    cpus: float
+    gpus: float
+
+    @classmethod
+    def of(cls, demand: Counter[Resources]) -> Busy:
+        return cls(
+            demand.total(),
+            sum(count * needs.cpu for needs, count in demand.items()),
+            sum(count * needs.gpu for needs, count in demand.items()),
+        )
+
+    def __str__(self) -> str:
+        """`40 trials on 20 GPUs`."""
+        unit = f"{self.gpus:g} GPUs" if self.gpus else f"{self.cpus:g} CPUs"
+        return f"{self.trials:,} trials on {unit}"
+
+
+def busy_line(spec: StudySpec) -> str:
+    """What the study can keep busy, and what to change to use more."""
+    lasting = Busy.of(kept_busy(spec))
+    if lasting.trials >= spec.trials * len(spec.variants):
+        return f"all {lasting}"
+    first = Busy.of(first_demand(replace(spec, budget=None), Trials({})))
+    pending = most_pending(spec)
+    return (
+        f"about {lasting} ({first.trials:,} trials at first); a method waits for the results of"
+        f" {pending} proposed trials. To use more, raise `sampler: {{pending: {pending}}}`: each"
+        " proposal then knows fewer results"
+    )
