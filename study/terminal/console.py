@@ -124,9 +124,8 @@ ADDRESS = "CALSTUDY_ADDRESS"  # never for `run` and `confirm`: what they do wher
 
 def _given(context: click.Context, option: click.Parameter, address: str | None) -> str:
     if address is None:
-        raise click.UsageError(
-            f"--address is missing. Write --address http://HOST:8265, or set {ADDRESS}.", context
-        )
+        mend = f"Write --address http://HOST:8265, or set {ADDRESS}."
+        raise click.MissingParameter(mend, context, option)
     return address
 
 

@@ -164,6 +164,23 @@ def asked(head: Host, path: str) -> str:
 
 
 @pytest.mark.slow
+def test_metrics_are_told_to_anyone_and_hold_no_secret(cluster: Cluster, work: Work) -> None:
+    """As docs/security.md says: a later Ray that asks for the token should change that page."""
+    script = (
+        "import subprocess, urllib.request\n"
+        "lines = subprocess.run(['ss', '-Hltn'], capture_output=True, text=True).stdout\n"
+        "for port in {line.split()[3].rpartition(':')[2] for line in lines.splitlines()}:\n"
+        "    asked = f'http://{sys.argv[1]}:{port}/metrics'\n"
+        "    try: print(urllib.request.urlopen(asked, timeout=20).read().decode())\n"
+        "    except (OSError, http.client.HTTPException): pass\n"
+    )
+    words = ["python", "-c", f"import http.client, sys\n{script}", cluster.head.address]
+    told = cluster.head.run(words, timeout=200).stdout
+    assert "ray_node_mem_used" in told and work.job in told
+    assert work.secret not in told and SECRET not in told
+
+
+@pytest.mark.slow
 def test_the_control_store_has_the_values_until_they_are_taken(cluster: Cluster) -> None:
     """So whoever has the token could read them before: docs/security.md says so."""
     script = (
@@ -204,7 +221,7 @@ SITUATIONS: dict[str, tuple[tuple[str, ...], dict[str, str], int, str]] = {
         "job ",
     ),
     "a log is read": (("logs", "worked", *AT), {}, 0, ""),
-    "no address": (("jobs",), {}, 2, "calstudy: --address is missing."),
+    "no address": (("jobs",), {}, 2, "calstudy: Missing option '--address'. Write"),
     "an address that is no job server": (
         ("stop", "worked", "--address", "10.0.0.1:6379"),
         {},
