@@ -96,6 +96,7 @@ def test_what_is_private_has_the_shape_it_is_used_in() -> None:
     assert list(parameters) == ["self", "tracked_actor_task", "exception"]
     # To which a GcsClient hands on what it is asked.
     assert callable(InnerGcsClient.get_all_node_info)
+    assert callable(InnerGcsClient.internal_kv_get) and callable(InnerGcsClient.internal_kv_del)
     assert list(inspect.signature(JobSubmissionClient._do_request).parameters)[:3] == [
         "self",
         "method",
