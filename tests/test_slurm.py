@@ -126,6 +126,27 @@ def test_what_the_job_does_at_each_end(tmp_path: Path, end: tuple[int, int, str,
     """Slurm and the study are played by scripts; the one requeues, the other ends."""
     code, left, state, restarts, word = end
     job = f"0-{os.getpid()}"  # no job of Slurm's
+    given = {"RESTART_COUNT": str(restarts), "CODE": str(code), "LEFT": str(left), "STATE": state}
+    done = played(tmp_path, job, given)
+    assert done.returncode == code and done.stderr == ""
+    assert f"calstudy run ended with {code}\n" in done.stdout and word in done.stdout
+    asked = tmp_path / "asked-of-slurm"
+    assert (asked.read_text() if asked.exists() else "") == (
+        f"requeue {job}\n" if AGAIN in word else ""
+    )
+    assert not Path(f"/tmp/calstudy-{job}").exists()
+
+
+def test_a_task_of_an_array_is_queued_again_alone(tmp_path: Path) -> None:
+    """One of them has the array's own number, which would stand for all of them."""
+    array = {"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "1"}
+    given = {"RESTART_COUNT": "0", "CODE": "75", "LEFT": "3", "STATE": "RUNNING", **array}
+    assert AGAIN in played(tmp_path, f"0-{os.getpid()}", given).stdout
+    assert (tmp_path / "asked-of-slurm").read_text() == "requeue 7_1\n"
+
+
+def played(tmp_path: Path, job: str, given: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """The file's end, with scripts in place of Slurm's commands and of ours."""
     commands = tmp_path / "commands"
     commands.mkdir()
     for name, script in STUBS.items():
@@ -136,25 +157,16 @@ def test_what_the_job_does_at_each_end(tmp_path: Path, end: tuple[int, int, str,
         "SLURM_JOB_ID": job,
         "SLURM_JOB_NODELIST": "here",
         "SLURM_JOB_NUM_NODES": "1",
-        "SLURM_RESTART_COUNT": str(restarts),
-        "CODE": str(code),
-        "LEFT": str(left),
-        "STATE": state,
+        "SLURM_RESTART_COUNT": given["RESTART_COUNT"],
+        **given,
     }
-    done = subprocess.run(
+    return subprocess.run(
         ["bash", written(tmp_path, "mine", nodes=1)],
         cwd=tmp_path,
         env=environment,
         capture_output=True,
         text=True,
     )
-    assert done.returncode == code and done.stderr == ""
-    assert f"calstudy run ended with {code}\n" in done.stdout and word in done.stdout
-    asked = tmp_path / "asked-of-slurm"
-    assert (asked.read_text() if asked.exists() else "") == (
-        f"requeue {job}\n" if AGAIN in word else ""
-    )
-    assert not Path(f"/tmp/calstudy-{job}").exists()
 
 
 # ---- run -----------------------------------------------------------------------------------------
