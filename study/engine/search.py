@@ -47,6 +47,9 @@ REPORTS_A_SECOND = 50
 OVERDUE_SECONDS = 60.0
 OVERDUE_SHARE = 0.1
 ASK_SECONDS = 2.0  # between two demands
+# Between two looks for trials that hang: with a thousand at once, a look at each event would cost
+# more than the event.
+OVERDUE_LOOK_SECONDS = 1.0
 
 T = TypeVar("T")
 
@@ -118,6 +121,7 @@ class LedgerSearch(Searcher):
             not self._spec.constraints or self._ranking().defaults is not None
         )
         self._live: dict[str, _Attempt] = {}
+        self._next_look = -math.inf  # for trials that hang
         # Trials that lost a GPU shared under MPS, perhaps by another's fault.
         self._alone: set[str] = set()
         self.fault: Exception | None = None
@@ -213,9 +217,10 @@ class LedgerSearch(Searcher):
     def overdue(self) -> list[str]:
         """Trials that hang: silent for longer than they may train in total, beside what their node
         may take for the data. Each is returned once."""
-        if self._limit is None:
-            return []
         now = self._now()
+        if self._limit is None or now < self._next_look:
+            return []
+        self._next_look = now + OVERDUE_LOOK_SECONDS
         found = []
         patience = self._limit + max(OVERDUE_SECONDS, OVERDUE_SHARE * self._limit)
         for trial_id, attempt in self._live.items():

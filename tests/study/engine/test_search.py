@@ -1,6 +1,7 @@
 """What Ray says of a death, as it really says it, and what the search makes of it."""
 
 import json
+import math
 from types import SimpleNamespace
 from typing import Any
 
@@ -47,6 +48,7 @@ def test_the_time_in_which_a_node_prepares_its_data_is_no_trials(
     search: Any = LedgerSearch.__new__(LedgerSearch)
     monkeypatch.setattr(search, "_now", lambda: now[0], raising=False)
     search.fault, search._listeners, search._limit = None, [], 6.0
+    search._next_look = -math.inf
     search._nodes = SimpleNamespace(trained=lambda: None)
     search._live = {"0": _Attempt(record, 1, Resources())}
     search.attempt_started("0", in_new_process)
@@ -58,3 +60,28 @@ def test_the_time_in_which_a_node_prepares_its_data_is_no_trials(
         assert search.overdue() == []
         now[0] += 2
         assert search.overdue() == ["0"]
+
+
+def test_trials_that_hang_are_looked_for_once_a_second() -> None:
+    """At each event a look at a thousand trials would cost more than the event."""
+    looks: list[float] = []
+
+    class Live(dict[str, Any]):
+        def items(self) -> Any:
+            looks.append(now)
+            return super().items()
+
+    now = 1000.0
+    search = LedgerSearch.__new__(LedgerSearch)
+    search._now = lambda: now  # type: ignore[method-assign]
+    search._limit = 60.0
+    search._next_look = -math.inf
+    silent = SimpleNamespace(last_seen=1000.0, seconds=0.0, prepares=False, overdue=False)
+    search._live = Live(silent=silent)
+    found = []
+    for event in range(1500):  # ten a second
+        now = 1000.0 + event / 10
+        found += [(trial, now) for trial in search.overdue()]
+    assert 120 <= len(looks) <= 150
+    # A minute that it may train, and a minute for its process to start.
+    assert [(trial, int(when)) for trial, when in found] in ([("silent", 1120)], [("silent", 1121)])
