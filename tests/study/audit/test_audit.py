@@ -182,6 +182,10 @@ BAD_INPUT: dict[str, tuple[Callable[[Path], list[str]], str]] = {
         lambda storage: ["small", "--tracking", "sqlite:///mlflow.db"],
         "--tracking: 'sqlite:///mlflow.db' is not an absolute path, which needs four slashes.",
     ),
+    "no number": (
+        lambda storage: ["small", "--histories", "few"],
+        "calstudy: Invalid value for '--histories': must be `all` or a number of trials, got 'few'",
+    ),
 }
 
 

@@ -110,7 +110,8 @@ def test_each_difference_is_found(
     param, tag, gone_tag, last, final, missing, twice, unseen = (next(others) for _ in range(8))
     seen = min(sample)
     put = "insert into {0} ({1}, run_uuid) select {1}, 'twin' from {0} where run_uuid = {2}"
-    columns = {"latest_metrics": "key, value, timestamp, step, is_nan", "tags": "key, value"}
+    point = "key, value, timestamp, step, is_nan"
+    columns = {"metrics": point, "latest_metrics": point, "tags": "key, value"}
     run = "name, experiment_id, status, lifecycle_stage, start_time, artifact_uri, user_id"
     again = "insert into metrics select key, value, timestamp + 1, run_uuid, step, is_nan from"
     for statement in (
