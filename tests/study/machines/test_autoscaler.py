@@ -308,6 +308,9 @@ def test_a_fleet_grows_at_once_is_preempted_grows_again_and_goes(fleet: Fleet) -
     assert fleet.requested() == []
     found = open_study("grows", str(fleet.shared / "studies")).records()
     assert [(one.number, one.state) for one in found] == [(n, "complete") for n in range(9)]
+    audit = ["python", "-m", "study.cli", "audit", "grows"]
+    audited = fleet.head.run([*audit, "--storage", str(fleet.shared / "studies")], timeout=240)
+    assert audited.returncode == 0, audited.stdout
     wait_until(lambda: not fleet.workers(), 240, "the workers go")
 
 
