@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import mul
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from trainables.problems import UserError
 TEMPLATES = Path(__file__).parents[1] / "templates"
 # What sbatch's --time takes (man sbatch): minutes, M:S, H:M:S, D-H, D-H:M and D-H:M:S.
 SLURM_TIME = re.compile(r"\d+(:\d+){0,2}|\d+-\d+(:\d+){0,2}")
+LEAST_MINUTES = 5
 # A Kubernetes name is a label of DNS (RFC 1123); KubeRay appends to a RayJob's.
 LONGEST_NAME = 40
 CONFIGMAP_BYTES = 2**20
@@ -98,6 +100,11 @@ def slurm(request: Request, time: str, storage: Path) -> str:
     if not SLURM_TIME.fullmatch(time):
         mend = "Write minutes, HH:MM:SS or D-HH:MM:SS, as sbatch takes them."
         raise UserError(f"--time: '{time}' is no time", mend)
+    if _minutes(time) < LEAST_MINUTES:
+        raise UserError(
+            f"--time: {time} is too short: Slurm tells the job to stop two to three minutes before",
+            f"Give at least {LEAST_MINUTES} minutes.",
+        )
     return filled(
         "slurm.sbatch",
         study=request.spec.name,
@@ -108,6 +115,14 @@ def slurm(request: Request, time: str, storage: Path) -> str:
         time=time,
         storage=_in_quotes(storage),
     )
+
+
+def _minutes(time: str) -> float:
+    """Of one of Slurm's times."""
+    days, _, rest = time.rpartition("-")
+    numbers = list(map(int, rest.split(":")))
+    units = (60, 1, 1 / 60) if days or len(numbers) == 3 else (1, 1 / 60)
+    return int(days or 0) * 24 * 60 + sum(map(mul, numbers, units))
 
 
 def _in_quotes(path: Path) -> str:

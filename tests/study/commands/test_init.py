@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from study.cli import calstudy as command_line
-from study.machines.cluster_files import TEMPLATES, kubernetes_name
+from study.machines.cluster_files import TEMPLATES, _minutes, kubernetes_name
 from study.machines.wheel import build_wheel, wheel_name
 from tests.hosts import CHECKOUT
 from tests.study.command_line import calstudy, here
@@ -224,6 +224,27 @@ def test_mistakes_are_refused_in_a_line(folder: Path) -> None:
     (folder / "mine.sbatch").touch()
     assert refused("slurm", "mine.yaml").startswith("mine.sbatch: is there already.")
     assert refused("study", "No.yaml").startswith("No.yaml: 'No' is no name of a study.")
+
+
+@pytest.mark.parametrize(
+    ("time", "minutes"),
+    [
+        ("30", 30),
+        ("30:30", 30.5),
+        ("4:00:00", 240),
+        ("1-2", 26 * 60),
+        ("1-2:30", 26 * 60 + 30),
+        ("2-00:00:30", 2880.5),
+    ],
+)
+def test_times_of_slurm(time: str, minutes: float) -> None:
+    """As `man sbatch` has them."""
+    assert _minutes(time) == pytest.approx(minutes)
+
+
+def test_a_job_has_time_to_begin(folder: Path) -> None:
+    assert refused("slurm", "mine.yaml", "--time", "4:59").startswith("--time: 4:59 is too short")
+    here("init", "slurm", "mine.yaml", "--time", "5")
 
 
 def test_what_pods_cannot_see_is_refused(folder: Path) -> None:
