@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from study.machines.heeding import INTERRUPTED
 from study.machines.ray_compat import job_client
-from study.machines.ray_session import ClusterError, ClusterUnready, set_environment
+from study.machines.ray_session import ClusterError, ClusterUnready, set_environment, use_token
 from study.schema.own_code import variables
 from trainables.problems import nearest
 
@@ -133,6 +133,7 @@ def connect(address: str) -> Any:
             "Ray's job client is not installed", "Run: pip install 'calstudy[cluster]'"
         )
     set_environment()
+    use_token()
     # Ray prefers these to the address it is given.
     aside = dict.fromkeys(("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"))
     with variables(aside), errors_of(address):

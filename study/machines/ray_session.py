@@ -88,8 +88,16 @@ def set_environment() -> None:
         os.environ.setdefault(name, value)
     if os.path.exists(token := token_file()):
         _name_token(token)
-    if os.environ.get("RAY_AUTH_TOKEN") or os.path.exists(token):
-        os.environ.setdefault("RAY_AUTH_MODE", "token")  # whoever has a token means to use it
+
+
+def use_token() -> None:
+    """Have Ray's job client send the token that is there, unless $RAY_AUTH_MODE says otherwise.
+
+    Not for a process that joins Ray: in a cluster without tokens it would refuse every answer of
+    its workers, and a run on one machine leaves a token.
+    """
+    if os.environ.get("RAY_AUTH_TOKEN") or os.path.exists(token_file()):
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 
 def _name_token(token: Path) -> None:

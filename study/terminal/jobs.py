@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from urllib.parse import urlsplit
 
 from study.machines.job_server import Job
-from study.machines.ray_session import set_environment
+from study.machines.ray_session import set_environment, use_token
 from study.terminal.console import errors
 from study.terminal.layout import Table
 
@@ -27,6 +27,7 @@ def warn_of_plain_http(address: str, values: Collection[str] = ()) -> None:
     if not address.startswith("http://") or host == "localhost" or host.startswith("127."):
         return
     set_environment()
+    use_token()
     token = ["the token"] if os.environ.get("RAY_AUTH_MODE", "").lower() == "token" else []
     if sent := [*token, *values]:
         verb = "are" if len(sent) > 1 else "is"

@@ -24,7 +24,7 @@ from study import cli
 from study.machines import job_server
 from study.machines.handing import values_here
 from study.machines.job_server import Job, find_job, our_jobs
-from study.machines.ray_session import ClusterError, ClusterUnready, set_environment
+from study.machines.ray_session import ClusterError, ClusterUnready, set_environment, use_token
 from tests.conftest import Cluster
 from tests.hosts import Host, wait_until
 from tests.study.command_line import write_spec
@@ -492,4 +492,6 @@ def test_who_has_a_token_uses_it_unless_something_says_otherwise(
     environment = {**clean, "HOME": str(tmp_path), **variables}
     with mock.patch.dict(os.environ, environment, clear=True):
         set_environment()
+        assert os.environ.get("RAY_AUTH_MODE") == variables.get("RAY_AUTH_MODE")  # to join Ray
+        use_token()
         assert os.environ.get("RAY_AUTH_MODE") == mode
