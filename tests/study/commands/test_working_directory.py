@@ -17,9 +17,8 @@ pytestmark = pytest.mark.slow
 OURS = {"study", "trainables", "search_spaces", "calstudy"}
 SCRIPT = Path(sys.executable).with_name("calstudy")
 COMMAND = [str(SCRIPT)] if SCRIPT.is_file() else [sys.executable, "-P", "-m", "study.cli"]
-APART = {
-    "submit"
-}  # its job runs in the folder that it uploads: tests/study/machines/test_submit.py
+# They need a job server: tests/study/machines/test_submit.py and test_jobs.py.
+APART = {"submit", "jobs", "logs", "stop"}
 
 
 @pytest.fixture
@@ -60,6 +59,8 @@ def test_no_command_imports_from_it(trap: Path, tmp_path: Path) -> None:
     write_spec(trap / "small.yaml", methods=["cross_entropy"], trials=2)
     trials = tmp_path / "studies" / "small" / "trials" / "cross_entropy"
     commands = [
+        f"init slurm small.yaml -o {tmp_path}/small.sbatch",
+        f"init docker -o {tmp_path}/Dockerfile",
         "plan small.yaml",
         "plan small.yaml --probe",
         "run small.yaml --cpus 1",
