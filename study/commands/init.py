@@ -194,10 +194,10 @@ def _slurm(options: Options) -> Written:
 
     request = _request(options)
     given = options.storage
+    storage = storage_root(given, request.spec.storage)  # refuses a URL
     if given is not None and not Path(given).expanduser().is_absolute():
         mend = "Give the absolute path of a folder that every node sees."
         raise UserError(f"--storage: '{given}' is a relative path", mend)
-    storage = storage_root(given, request.spec.storage)
     file = options.file(f"{request.file.stem}.sbatch")
     return Written(file, slurm(request, options.time, storage), (f"sbatch {file}",))
 

@@ -59,9 +59,9 @@ def test_no_command_imports_from_it(trap: Path, tmp_path: Path) -> None:
     write_spec(trap / "small.yaml", methods=["cross_entropy"], trials=2)
     trials = tmp_path / "studies" / "small" / "trials" / "cross_entropy"
     commands = [
+        "plan small.yaml",
         f"init slurm small.yaml -o {tmp_path}/small.sbatch",
         f"init docker -o {tmp_path}/Dockerfile",
-        "plan small.yaml",
         "plan small.yaml --probe",
         "run small.yaml --cpus 1",
         "status small",

@@ -38,7 +38,9 @@ def refused(words: tuple[object, ...], where: str) -> None:
     """One line that names the field, a mount and MLflow's artifacts; and nothing is made in
     the working directory."""
     before = sorted(Path().iterdir())
-    shown = here(*words, *NEEDED.get(str(words[0]), ()), check=2)
+    name, *rest = words
+    kind = ["slurm"] if name == "init" else []
+    shown = here(name, *kind, *rest, *NEEDED.get(str(name), ()), check=2)
     assert shown.startswith(f"{where}: is a folder, not a URL (") and shown.count("\n") == 1
     assert "Mount the bucket" in shown and "MLflow can keep its artifacts at a URL" in shown
     assert sorted(Path().iterdir()) == before
