@@ -84,6 +84,17 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 
 @pytest.fixture(autouse=True)
+def own_token_mode() -> Iterator[None]:
+    """A command that asks a job server in pytest's process sets it, and a later Ray would start
+    with it."""
+    before = os.environ.get("RAY_AUTH_MODE")
+    yield
+    os.environ.pop("RAY_AUTH_MODE", None)
+    if before is not None:
+        os.environ["RAY_AUTH_MODE"] = before
+
+
+@pytest.fixture(autouse=True)
 def no_ray_in_this_process() -> Iterator[None]:
     """A test that leaves one fails. Where such a Ray is lost, maybe minutes later, its C++ code
     ends this process without a word."""
