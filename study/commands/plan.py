@@ -175,7 +175,7 @@ def _probed(found: Planned, file_name: str, probe: bool, where: _Where) -> Plann
 
             check_address(where.address)
             stack.enter_context(joined(where.address, {}, steps))
-            ask = stack.enter_context(asking())
+            ask = stack.enter_context(asking(where.address))
             ask(Counter(spec.needs.values()))
             checked = admitted(spec, found.folder.parent, digest, where.wait, steps, errors.say)
             off = {unfit.node: unfit.because for unfit in checked}

@@ -181,7 +181,7 @@ def _ray(
     if address is None:
         yield _Cluster(joined(None, spec.needs, steps, cpus), is_here=True)
         return
-    with joined(address, {}, steps), asking(stopping) as ask:
+    with joined(address, {}, steps), asking(address, stopping) as ask:
         stopping.listen()
         ask(first_demand(spec, Trials({}) if stored is None else stored.records()))
         with watched(control_store(), lambda line: steps(line or "checking nodes"), stopping):

@@ -34,6 +34,7 @@ class Requests:
         self._wanted: Demand | None = None
         self._changed = threading.Condition()
         self._is_over = False
+        self._is_left = False  # by a process that has left Ray, whose C++ code would now end it
         self._thread = threading.Thread(target=self._keep_asking, name="asking for nodes")
         self._thread.daemon = True
         self._thread.start()
@@ -51,6 +52,7 @@ class Requests:
             self._is_over = True
             self._changed.notify()
         self._thread.join(END_SECONDS)
+        self._is_left = True
 
     def _keep_asking(self) -> None:
         asked: Demand | None = None
@@ -65,7 +67,7 @@ class Requests:
             if wanted is not None:
                 asked = wanted
                 self._try(wanted)
-        if asked is not None:
+        if asked is not None and not self._is_left:
             self._try(Counter())
 
     def _try(self, wanted: Demand) -> None:
@@ -75,10 +77,13 @@ class Requests:
 
 
 @contextmanager
-def asking(stopping: Stopping | None = None) -> Iterator[Callable[[Demand], None]]:
-    """Gives what asks the autoscaler of the joined Ray; does nothing where there is none. What was
-    asked for is taken back at the end, also of a process that `stopping` ends."""
-    if autoscaler_is_active() is False:
+def asking(
+    address: str | None, stopping: Stopping | None = None
+) -> Iterator[Callable[[Demand], None]]:
+    """Gives what asks the autoscaler of the joined Ray; does nothing where there is none, as on
+    this machine alone (no address). What was asked for is taken back at the end, also of a process
+    that `stopping` ends."""
+    if address is None or autoscaler_is_active() is False:
         yield lambda wanted: None
         return
     requests = Requests(_request)
