@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from study.machines.wheel import wheel_name
+from study.machines.wheel import installed_wheel
 from tests.hosts import CHECKOUT, Host, Process, network, wait_until
 
 LOCAL, AWS = CHECKOUT / "cluster.yaml", CHECKOUT / "study/templates/aws.yaml"
@@ -39,9 +39,10 @@ def config(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 def test_ray_takes_it_and_it_carries_the_wheel(config: dict[str, Any]) -> None:
     carried = {path for path in config["file_mounts"].values() if not path.startswith("~")}
-    assert carried == {wheel_name(), f"{wheel_name()}.sha256"}
+    wheel = installed_wheel().name
+    assert carried == {wheel, f"{wheel}.sha256"}
     installed = " ".join(config["setup_commands"])
-    assert "sha256sum --check" in installed and f"./{wheel_name()}" in installed
+    assert "sha256sum --check" in installed and f"./{wheel}" in installed
 
 
 def test_what_has_no_password_listens_on_loopback_alone(config: dict[str, Any]) -> None:

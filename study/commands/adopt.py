@@ -30,7 +30,7 @@ def adopt(study: str, yes: bool, incomplete: bool, trust: bool, storage: str | N
     Checks every file against the digests in the ledger, asks whether the original is gone, and
     records the new home; of the confirmation beside it too, with every opening of the test split.
     Of two folders only one may go on: both would train the same trials, and open the test split. An
-    original that is seen from here, and a ledger elsewhere, are told.
+    original that is seen from here, and a ledger elsewhere, are reported.
     """
     from study.answer.confirmation import search_of
     from study.store.adoption import adopt as adopt_study

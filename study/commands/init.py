@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from trainables.problems import UserError, nearest
 
 if TYPE_CHECKING:
     from study.machines.cluster_files import Request
+    from study.machines.wheel import Wheel
 
 STANDARD_OUTPUT = "-"
 HEAD_POLICY = "aws-head-policy.json"
@@ -41,14 +41,14 @@ class Options:
 
 @dataclass(frozen=True)
 class Written:
-    """A file's name and text, what to say of it, and the next commands. with_wheel: it installs the
-    wheel beside it."""
+    """A file's name and text, what to say of it, and the next commands. wheel: what it installs,
+    which is written beside it."""
 
     file: str
     text: str
     then: tuple[str, ...]
     said: tuple[str, ...] = ()
-    with_wheel: bool = False
+    wheel: Wheel | None = None
     # Other files, by name.
     beside: Mapping[str, str] = field(default_factory=dict)
 
@@ -112,12 +112,11 @@ def init(
     if output == STANDARD_OUTPUT:
         sys.stdout.write(written.text)
         return
-    file = Path(written.file)
     texts = {written.file: written.text, **written.beside}
     for name, text in texts.items():
-        _refuse_if_there(Path(name), text, written.with_wheel)
-    if written.with_wheel:
-        for beside in _write_wheel(file.parent):
+        _refuse_if_there(Path(name), text, written.wheel is not None)
+    if written.wheel is not None:
+        for beside in _write_wheel(written.wheel, Path(written.file).parent):
             console.say(f"wrote {beside}")
     for name, text in texts.items():
         if not Path(name).exists():
@@ -136,18 +135,12 @@ def _refuse_if_there(file: Path, text: str, with_wheel: bool) -> None:
     raise UserError(f"{file}: is there already", "Move it away, or name another with --output.")
 
 
-def _write_wheel(folder: Path) -> list[Path]:
-    """Of the code that runs here, and its SHA-256 beside it as `sha256sum` has it; what was
-    written. Raises UserError if a wheel of other code is there."""
-    from study.machines.wheel import build_wheel, wheel_name
-
-    with tempfile.TemporaryDirectory() as made:
-        digest = build_wheel(Path(made) / wheel_name())
-        wheel = (Path(made) / wheel_name()).read_bytes()
-    file = folder / wheel_name()
+def _write_wheel(wheel: Wheel, folder: Path) -> list[Path]:
+    """The wheel, and its SHA-256 beside it as `sha256sum` has it; what was written. Raises
+    UserError if a wheel of other code is there."""
     contents = {
-        file: wheel,
-        file.with_name(f"{file.name}.sha256"): f"{digest}  {file.name}\n".encode(),
+        folder / wheel.name: wheel.content,
+        folder / f"{wheel.name}.sha256": f"{wheel.sha256}  {wheel.name}\n".encode(),
     }
     new = [path for path in contents if not path.exists()]
     for path, content in contents.items():
@@ -224,14 +217,12 @@ def _kuberay(options: Options) -> Written:
 
 def _docker(options: Options) -> Written:
     from study.machines.cluster_files import filled
-    from study.machines.wheel import build_wheel, wheel_name
+    from study.machines.wheel import installed_wheel
 
-    with tempfile.TemporaryDirectory() as folder:
-        digest = build_wheel(Path(folder) / wheel_name())
-    version = wheel_name().split("-")[1]
-    text = filled("Dockerfile", version=version, wheel=wheel_name(), sha256=digest)
-    then = (f"docker build -t REGISTRY/calstudy:{version} .",)
-    return Written(options.file("Dockerfile"), text, then, with_wheel=True)
+    wheel = installed_wheel()
+    text = filled("Dockerfile", version=wheel.version, wheel=wheel.name, sha256=wheel.sha256)
+    then = (f"docker build -t REGISTRY/calstudy:{wheel.version} .",)
+    return Written(options.file("Dockerfile"), text, then, wheel=wheel)
 
 
 def _local(options: Options) -> Written:
@@ -248,10 +239,11 @@ def _aws(options: Options) -> Written:
 
 def _for_ray_up(options: Options, default: str) -> Written:
     from study.machines.cluster_files import filled
+    from study.machines.wheel import installed_wheel
 
     file = options.file(default)
     then = (f"change the lines marked <- in {file}", f"ray up -y {file}")
-    return Written(file, filled(f"{options.kind}.yaml"), then, with_wheel=True)
+    return Written(file, filled(f"{options.kind}.yaml"), then, wheel=installed_wheel())
 
 
 KINDS: dict[str, Callable[[Options], Written]] = {

@@ -9,11 +9,12 @@ import base64
 import hashlib
 import importlib.metadata
 import importlib.util
+from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 from study.machines.node_facts import PACKAGES
-from trainables.files.atomic import replacing
 from trainables.problems import UserError
 
 DOOR = "calstudy"
@@ -22,25 +23,39 @@ TAG = "py3-none-any"
 STAMP = (1980, 1, 1, 0, 0, 0)
 
 
-def wheel_name() -> str:
-    """The file's name. Raises UserError if calstudy is not installed."""
-    return f"{DOOR}-{_distribution().version}-{TAG}.whl"
+@dataclass(frozen=True)
+class Wheel:
+    """A wheel's file name and content."""
+
+    name: str
+    content: bytes
+
+    @property
+    def version(self) -> str:
+        return self.name.split("-")[1]
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.content).hexdigest()
 
 
-def build_wheel(file: Path) -> str:
-    """Write a wheel of the installed files; its SHA-256 in hex. Raises UserError if calstudy is not
-    installed."""
-    contents = {**_code(), **_metadata()}
-    record = f"{_described()}/RECORD"
+def installed_wheel() -> Wheel:
+    """The wheel of the installed files. Raises UserError if calstudy is not installed."""
+    distribution = _distribution()
+    described = f"{DOOR}-{distribution.version}.dist-info"
+    contents = _code()
+    contents |= {f"{described}/{name}": text for name, text in _metadata(distribution).items()}
+    record = f"{described}/RECORD"
     rows = [f"{name},sha256={_record_digest(text)},{len(text)}" for name, text in contents.items()]
     contents[record] = "\n".join([*rows, f"{record},,", ""]).encode()
-    with replacing(file) as partial, ZipFile(partial, "w", ZIP_DEFLATED) as made:
+    made = BytesIO()
+    with ZipFile(made, "w", ZIP_DEFLATED) as file:
         for name, text in contents.items():
             entry = ZipInfo(name, STAMP)
             entry.external_attr = 0o644 << 16
             entry.compress_type = ZIP_DEFLATED
-            made.writestr(entry, text)
-    return hashlib.sha256(file.read_bytes()).hexdigest()
+            file.writestr(entry, text)
+    return Wheel(f"{DOOR}-{distribution.version}-{TAG}.whl", made.getvalue())
 
 
 def _distribution() -> importlib.metadata.Distribution:
@@ -50,11 +65,6 @@ def _distribution() -> importlib.metadata.Distribution:
             return found
     mend = "Install it (`pip install .` in its folder), and run this again."
     raise UserError("calstudy is not installed here, so no wheel can be made", mend)
-
-
-def _described() -> str:
-    """The folder of the wheel's metadata."""
-    return f"{DOOR}-{_distribution().version}.dist-info"
 
 
 def _code() -> dict[str, bytes]:
@@ -74,17 +84,13 @@ def _origin(module: str) -> Path:
     return Path(spec.origin)
 
 
-def _metadata() -> dict[str, bytes]:
-    installed = _distribution()
-    described = f"Wheel-Version: 1.0\nGenerator: {DOOR}\nRoot-Is-Purelib: true\nTag: {TAG}\n"
-    texts = {
-        "METADATA": installed.read_text("METADATA") or "",
-        "WHEEL": described,
-        "entry_points.txt": installed.read_text("entry_points.txt") or "",
-        "top_level.txt": "\n".join([DOOR, *sorted(PACKAGES), ""]),
-        "licenses/LICENSE": installed.read_text("licenses/LICENSE") or "",
-    }
-    return {f"{_described()}/{name}": text.encode() for name, text in texts.items()}
+def _metadata(distribution: importlib.metadata.Distribution) -> dict[str, bytes]:
+    """What describes it, by file."""
+    kind = f"Wheel-Version: 1.0\nGenerator: {DOOR}\nRoot-Is-Purelib: true\nTag: {TAG}\n"
+    found = {"WHEEL": kind, "top_level.txt": "\n".join([DOOR, *sorted(PACKAGES), ""])}
+    for name in ("METADATA", "entry_points.txt", "licenses/LICENSE"):
+        found[name] = distribution.read_text(name) or ""
+    return {name: text.encode() for name, text in found.items()}
 
 
 def _record_digest(text: bytes) -> str:

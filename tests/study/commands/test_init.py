@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import shlex
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import yaml
 
 from study.cli import calstudy as command_line
 from study.machines.cluster_files import TEMPLATES, _minutes, kubernetes_name
-from study.machines.wheel import build_wheel, wheel_name
+from study.machines.wheel import installed_wheel
 from tests.hosts import CHECKOUT
 from tests.study.command_line import calstudy, here
 
@@ -129,15 +130,16 @@ def test_names_of_kubernetes() -> None:
 
 def test_what_installs_the_wheel_lies_beside_it(folder: Path) -> None:
     here("init", "docker")
-    digest = hashlib.sha256((folder / wheel_name()).read_bytes()).hexdigest()
-    assert f'"{digest}  /tmp/{wheel_name()}"' in (folder / "Dockerfile").read_text()
+    name = installed_wheel().name
+    digest = hashlib.sha256((folder / name).read_bytes()).hexdigest()
+    assert f'"{digest}  /tmp/{name}"' in (folder / "Dockerfile").read_text()
     told = here("init", "local").splitlines()
     assert told[0] == "wrote cluster.yaml"  # the wheel is there already
     assert (folder / "cluster.yaml").read_text() == (CHECKOUT / "cluster.yaml").read_text()
     assert "wrote" not in here("init", "local")  # of the same text, and the same code
-    subprocess.run(["sha256sum", "--check", f"{wheel_name()}.sha256"], check=True)
-    (folder / wheel_name()).write_bytes(b"of other code")
-    assert refused("aws").startswith(f"{wheel_name()}: is there already, of other code.")
+    subprocess.run(["sha256sum", "--check", f"{name}.sha256"], check=True)
+    (folder / name).write_bytes(b"of other code")
+    assert refused("aws").startswith(f"{name}: is there already, of other code.")
 
 
 @pytest.mark.parametrize("template", ["slurm.sbatch", "Dockerfile", "kuberay.yaml", "aws.yaml"])
@@ -149,28 +151,27 @@ def test_each_says_what_it_was_tried_on(template: str) -> None:
 # ---- the wheel -----------------------------------------------------------------------------------
 
 
-def test_the_wheel_holds_every_file_of_the_packages(tmp_path: Path) -> None:
+def test_the_wheel_holds_every_file_of_the_packages() -> None:
     if not (CHECKOUT / ".git").exists():
         pytest.skip("the wheel's files: no git checkout to compare with")
     command = ["git", "-C", str(CHECKOUT), "ls-files", "study", "trainables", "search_spaces"]
     listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
-    build_wheel(tmp_path / wheel_name())
-    with zipfile.ZipFile(tmp_path / wheel_name()) as made:
+    with zipfile.ZipFile(io.BytesIO(installed_wheel().content)) as made:
         assert {*listed, "calstudy.py"} <= set(made.namelist())
         held = made.read("study/templates/local.yaml")  # a link in the checkout
     assert held == (CHECKOUT / "cluster.yaml").read_bytes()
 
 
-def test_the_same_code_gives_the_same_wheel(tmp_path: Path) -> None:
-    digests = {build_wheel(tmp_path / f"{number}.whl") for number in range(2)}
-    assert len(digests) == 1
+def test_the_same_code_gives_the_same_wheel() -> None:
+    assert installed_wheel() == installed_wheel()
 
 
 @pytest.mark.slow
 def test_pip_installs_the_wheel_and_its_command_runs(tmp_path: Path) -> None:
-    build_wheel(tmp_path / wheel_name())
+    wheel = installed_wheel()
+    (tmp_path / wheel.name).write_bytes(wheel.content)
     target = tmp_path / "there"
-    words = ["--no-deps", "--no-index", "--target", str(target), str(tmp_path / wheel_name())]
+    words = ["--no-deps", "--no-index", "--target", str(target), str(tmp_path / wheel.name)]
     subprocess.run([sys.executable, "-m", "pip", "install", "-q", *words], check=True)
     shown = subprocess.run(
         [sys.executable, "-c", "import study; print(study.__file__)"],
