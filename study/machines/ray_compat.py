@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import re
@@ -201,8 +202,22 @@ def leave_ray() -> None:
             known(*args, **options)
 
         node.kill_all_processes = kill_all_processes
-    ray.shutdown()
+    with _without_collection():
+        ray.shutdown()
     _install_handlers_again()
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """No garbage is collected: a thread that frees one of Ray's references while Ray shuts down
+    ends the process, without a word of Python's (src/ray/core_worker/core_worker_process.cc)."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
 
 
 def _install_handlers_again() -> None:

@@ -372,3 +372,42 @@ def test_what_ends_a_run_outlives_the_start_of_ray(
     )
     assert done.returncode in codes, done.stderr
     assert done.stdout.splitlines() == shown
+
+
+COLLECTS = """
+import gc, sys, threading, time
+import ray
+from study.machines.ray_compat import leave_ray
+ray.init(num_cpus=1, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+
+class Holds:
+    def __init__(self):
+        self.itself, self.reference = self, ray.put(0)
+
+def work():
+    while held:
+        held.pop()  # garbage, which is freed when it is collected
+        [[] for _ in range(2000)]
+        time.sleep(0.0005)
+
+held = [Holds() for _ in range(6000)]
+gc.set_threshold(100, 0, 0)
+threading.Thread(target=work, daemon=True).start()
+LEAVE()
+print("left", gc.isenabled())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("leave", "code", "shown"), [("leave_ray", 0, ["left True"]), ("ray.shutdown", 1, [])]
+)
+def test_garbage_of_a_thread_does_not_end_the_process_while_ray_shuts_down(
+    leave: str, code: int, shown: list[str]
+) -> None:
+    """As under load of the thread that writes to MLflow."""
+    script = COLLECTS.replace("LEAVE", leave)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True, timeout=280
+    )
+    assert (done.returncode, done.stdout.splitlines()) == (code, shown), done.stderr
