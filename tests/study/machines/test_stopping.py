@@ -20,6 +20,7 @@ from tests.study.command_line import wait_until
 
 LAST_WORD = "stopped by {}; run the same command again to resume.\n"
 ANSWER = "stopping; once more ends it now.\n"
+UNANSWERED = 600.0
 BEGIN = """
 import ctypes, subprocess, threading, time
 from study.machines import stopping
@@ -57,10 +58,14 @@ def printing():
 """
 
 
-def program(body: str, grace: float = 0.3, **options: Any) -> subprocess.Popen[str]:
-    """Runs the body where it may be stopped; `stop` is what stops it."""
-    begin = f"{BEGIN}\nstopping.GRACE = {grace}\nwith stopping.Ending(console, errors) as stop:\n"
-    source = begin + indent(dedent(body), "    ")
+def program(
+    body: str, grace: float = 0.3, answer: float = 0.2, **options: Any
+) -> subprocess.Popen[str]:
+    """Runs the body where it may be stopped; `stop` is what stops it. A signal is answered after
+    `answer` seconds: UNANSWERED where only what comes later is looked at."""
+    begin = f"{BEGIN}\nstopping.GRACE = {grace}\nstopping.ANSWER_SECONDS = {answer}\n"
+    with_stop = "with stopping.Ending(console, errors) as stop:\n"
+    source = begin + with_stop + indent(dedent(body), "    ")
     pipes: dict[str, Any] = {
         "stdin": subprocess.PIPE,
         "stdout": subprocess.PIPE,
@@ -83,7 +88,7 @@ def ended(pid: int) -> bool:
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_at_once_where_nothing_is_deferred(name: str) -> None:
-    process = program(READY)
+    process = program(READY, answer=UNANSWERED)
     assert first_line(process) == "ready"
     process.send_signal(signal.Signals[name])
     shown, said = process.communicate(timeout=60)
@@ -226,7 +231,8 @@ def test_a_process_of_which_the_system_says_something_late_ends_too(
 
 @pytest.mark.slow
 def test_what_is_deferred_looks_itself_and_a_fault_then_is_a_consequence() -> None:
-    process = program(DEFERRED.format(then="raise RuntimeError('Ray is dead')"), grace=60)
+    then = "raise RuntimeError('Ray is dead')"
+    process = program(DEFERRED.format(then=then), grace=60, answer=UNANSWERED)
     assert first_line(process) == "ready"
     process.send_signal(signal.SIGTERM)
     assert process.communicate(timeout=60) == ("noted\n" + LAST_WORD.format("SIGTERM"), "")
@@ -299,7 +305,8 @@ def test_an_output_closed_after_a_signal_is_no_second_signal() -> None:
             "sys.exit(75)",
         ]
     )
-    process = program(f"import os, sys\n{DEFERRED.format(then=then)}", grace=60)
+    body = f"import os, sys\n{DEFERRED.format(then=then)}"
+    process = program(body, grace=60, answer=UNANSWERED)
     assert process.stdout is not None and process.stderr is not None
     assert first_line(process) == "ready"
     process.send_signal(signal.SIGTERM)

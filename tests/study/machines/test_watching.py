@@ -181,7 +181,7 @@ def test_a_head_that_is_lost_while_nodes_are_checked_is_said_and_ends_the_run(
         assert until(stopping.requested)
 
     monkeypatch.setattr(run, "admitted", admitted)
-    monkeypatch.setattr(run, "asking", lambda stopping: nullcontext(lambda wanted: None))
+    monkeypatch.setattr(run, "asking", lambda address, stopping: nullcontext(lambda wanted: None))
     spec = SimpleNamespace(needs={}, variants=[], budget=None)
     prepared = SimpleNamespace(digest="0")
     asked: tuple[Any, ...] = (spec, Path(), prepared, "10.0.0.1:6379", steps.append, None, stopping)
