@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,7 +24,8 @@ def nothing(done: int, total: int) -> None:
 
 
 class RawSplit(NamedTuple):
-    """images: [N, C, H, W] uint8. labels: [N] int64, in [0, K)."""
+    """images: uint8 [N, C, H, W], or rows of numbers: float32 [N, D]. labels: [N] int64, in
+    [0, K)."""
 
     images: np.ndarray
     labels: np.ndarray
@@ -33,18 +34,21 @@ class RawSplit(NamedTuple):
 class Samples(NamedTuple):
     """Samples for evaluating models trained on other data."""
 
-    images: np.ndarray  # uint8 [N, C, H, W]
+    images: np.ndarray  # uint8 [N, C, H, W], or float32 [N, D]
     labels: np.ndarray  # int64 [N]; -1: none
     names: dict[int, str]  # of the labels, if the source has them
+    columns: tuple[str, ...] = ()  # of rows of numbers, if they have names
 
 
 class Header(NamedTuple):
     """Facts about samples before they are decoded; None: not known before."""
 
     rows: Rows
-    shape: tuple[int, int, int] | None = None  # C, H, W; C is 1 if the first image is grayscale
+    # (C, H, W); C is 1 if the first image is grayscale. (D,) of rows of numbers.
+    shape: tuple[int, ...] | None = None
     labels: np.ndarray | None = None  # int64, of all samples or one of each class
     names: dict[int, str] | None = None  # of the labels; empty if the source has none
+    columns: tuple[str, ...] = ()  # of rows of numbers, if they have names
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,13 @@ class RawData:
     train: RawSplit
     validation: RawSplit | None = None
     test: RawSplit | None = None
+    columns: tuple[str, ...] = ()  # of rows of numbers, in their order, if they have names
+    notes: tuple[str, ...] = ()  # what `plan` warns of
+
+    @classmethod
+    def of(cls, classes: tuple[str, ...], splits: Mapping[str, RawSplit]) -> RawData:
+        """Its splits by name."""
+        return cls(classes, splits["train"], splits.get("validation"), splits.get("test"))
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,12 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
 from trainables.fields import Settings
+from trainables.inputs import Kind
 
 
 class Network(nn.Module):
@@ -35,6 +37,8 @@ class Network(nn.Module):
 class Model(Settings, ABC):
     """Fields are architecture options; `build` draws the weights from torch's global generator."""
 
+    takes: ClassVar[tuple[Kind, ...]] = ("image",)  # kinds of samples
+
     @abstractmethod
-    def build(self, input_shape: tuple[int, int, int], num_classes: int) -> Network:
-        """A network for images of `input_shape` (channels, height, width)."""
+    def build(self, input_shape: Any, num_classes: int) -> Network:
+        """A network for samples of this shape: (channels, height, width), or (columns,)."""

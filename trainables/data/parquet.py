@@ -96,7 +96,7 @@ class Parquet(Dataset):
         if len(classes) < num_classes:
             classes = list(map(str, range(num_classes)))
         splits = {name: RawSplit(images[name], table.labels[taken]) for name, taken in rows.items()}
-        return RawData(tuple(classes), **splits)
+        return RawData.of(tuple(classes), splits)
 
     def source_rows(self) -> Rows:
         table = self._table()

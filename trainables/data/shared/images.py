@@ -116,7 +116,7 @@ class ImageFiles(Dataset, ABC):
         ends = np.cumsum([len(listed.files) for listed in lists.values()])
         parts = zip(lists, np.split(images, ends[:-1]), strict=True)
         splits = {name: RawSplit(part, lists[name].labels) for name, part in parts}
-        return RawData(classes, **splits)
+        return RawData.of(classes, splits)
 
     def source_rows(self) -> Rows:
         return _rows(_files(self._taken()[1].values()))

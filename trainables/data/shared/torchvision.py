@@ -86,7 +86,7 @@ class TorchvisionData(Dataset, ABC):
         for name, split in (("train", data.train), ("test", data.test)):
             rows = limited(split.labels, self.limit, name, len(data.classes))
             taken[name] = RawSplit(split.images[rows], split.labels[rows])
-        return RawData(data.classes, **taken)
+        return RawData.of(data.classes, taken)
 
     def source_rows(self) -> Rows:
         # By name: `limit` and `path` make no other source.

@@ -1,0 +1,114 @@
+"""What a sample is: its shape, and its kind, which alone knows how it is stored, normalised and
+called."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from trainables.problems import FieldError
+
+Kind = Literal["image", "features"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+DTYPES: dict[Kind, np.dtype] = {"image": np.dtype(np.uint8), "features": np.dtype(np.float32)}
+SHAPES = {"image": "uint8 [N, C, H, W]", "features": "float32 [N, D]"}
+NOUNS = {"image": "images", "features": "rows"}
+ROWS = 4096  # read at a time for statistics
+
+
+class Inputs(tuple[int, ...]):
+    """The shape of one sample, with its kind.
+
+    image: (channels, height, width) of uint8. features: (columns,) of float32, a row of numbers.
+    """
+
+    kind: Kind
+
+    def __new__(cls, shape: Sequence[int], kind: Kind = "image") -> Inputs:
+        made = super().__new__(cls, shape)
+        made.kind = kind
+        return made
+
+    def __getnewargs__(self) -> tuple[tuple[int, ...], Kind]:
+        return tuple(self), self.kind
+
+    @classmethod
+    def of(cls, samples: np.ndarray) -> Inputs:
+        """Those of an array of samples. Raises FieldError unless a kind has its type and shape."""
+        for kind in KINDS:
+            wanted = 4 if kind == "image" else 2
+            if samples.dtype == DTYPES[kind] and samples.ndim == wanted:
+                return cls(samples.shape[1:], kind)
+        found = f"samples are {samples.dtype} {list(samples.shape)}"
+        raise FieldError("", f"{found}; a data set gives {' or '.join(SHAPES.values())}")
+
+    @property
+    def noun(self) -> str:
+        """What samples are called: images, or rows."""
+        return NOUNS[self.kind]
+
+    @property
+    def shown(self) -> str:
+        """`3x32x32 images`, or `rows of 200 numbers`."""
+        if self.kind == "image":
+            return f"{'x'.join(map(str, self))} images"
+        return f"rows of {self[0]:,} number{'s' * (self[0] != 1)}"
+
+    @property
+    def size(self) -> int:
+        """The bytes of one sample in the cache."""
+        return math.prod(self) * DTYPES[self.kind].itemsize
+
+    def across(self, values: Sequence[float], device: torch.device | str = "cpu") -> Tensor:
+        """Values per channel or column, shaped to meet samples [N, ...]."""
+        found = torch.tensor(values, dtype=torch.float32, device=device)
+        return found[:, None, None] if self.kind == "image" else found
+
+    def statistics(self, samples: np.ndarray, rows: np.ndarray) -> dict[str, list[float]]:
+        """mean and std of these rows, per channel or column."""
+        if self.kind == "image":
+            return _of_pixels(samples, rows)
+        return _of_columns(samples, np.sort(rows))
+
+
+def _of_pixels(images: np.ndarray, rows: np.ndarray) -> dict[str, list[float]]:
+    """Exact mean and deviation per channel over the rows' pixels, by counts of the 256 values."""
+    counts = np.zeros((images.shape[1], 256), dtype=np.int64)
+    for start in range(0, len(rows), ROWS):
+        chunk = images[rows[start : start + ROWS]]
+        for channel in range(images.shape[1]):
+            counts[channel] += np.bincount(chunk[:, channel].reshape(-1), minlength=256)
+    values = np.arange(256.0)
+    shares = counts / counts.sum(axis=1, keepdims=True)
+    mean = shares @ values
+    std = np.sqrt((shares * (values - mean[:, None]) ** 2).sum(axis=1))
+    # A constant channel has std 0; dividing by 1 keeps it finite.
+    return {"mean": mean.tolist(), "std": np.where(std > 0, std, 1.0).tolist()}
+
+
+def _of_columns(table: np.ndarray, rows: np.ndarray) -> dict[str, list[float]]:
+    """Mean and deviation of each column, in float64, in the order of the rows.
+
+    A constant column (its minimum is its maximum) has an infinite deviation: it becomes 0, in
+    samples where it has another value too, as no weight was trained on it.
+    """
+    parts = [rows[start : start + ROWS] for start in range(0, len(rows), ROWS)]
+    low = np.full(table.shape[1], np.inf)
+    high = np.full(table.shape[1], -np.inf)
+    total = np.zeros(table.shape[1])
+    for part in parts:
+        chunk = table[part].astype(np.float64)
+        total += chunk.sum(axis=0)
+        low = np.minimum(low, chunk.min(axis=0))
+        high = np.maximum(high, chunk.max(axis=0))
+    mean = np.where(low == high, low, total / len(rows))
+    squares = np.zeros(table.shape[1])
+    for part in parts:
+        squares += ((table[part].astype(np.float64) - mean) ** 2).sum(axis=0)
+    std = np.where(low == high, np.inf, np.sqrt(squares / len(rows)))
+    return {"mean": mean.tolist(), "std": std.tolist()}
