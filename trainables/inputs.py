@@ -5,19 +5,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from trainables.kinds import KINDS, NOUNS, Kind
 from trainables.problems import FieldError
 
-Kind = Literal["image", "features"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
 DTYPES: dict[Kind, np.dtype] = {"image": np.dtype(np.uint8), "features": np.dtype(np.float32)}
 SHAPES = {"image": "uint8 [N, C, H, W]", "features": "float32 [N, D]"}
-NOUNS = {"image": "images", "features": "rows"}
 ROWS = 4096  # read at a time for statistics
 
 
@@ -28,22 +25,31 @@ class Inputs(tuple[int, ...]):
     """
 
     kind: Kind
+    columns: tuple[str, ...]  # the names of a row's numbers; empty if they have none
 
-    def __new__(cls, shape: Sequence[int], kind: Kind = "image") -> Inputs:
+    def __new__(
+        cls, shape: Sequence[int], kind: Kind = "image", columns: Sequence[str] = ()
+    ) -> Inputs:
         made = super().__new__(cls, shape)
         made.kind = kind
+        made.columns = tuple(columns)
         return made
 
-    def __getnewargs__(self) -> tuple[tuple[int, ...], Kind]:
-        return tuple(self), self.kind
+    def __getnewargs__(self) -> tuple[tuple[int, ...], Kind, tuple[str, ...]]:
+        return tuple(self), self.kind, self.columns
 
     @classmethod
-    def of(cls, samples: np.ndarray) -> Inputs:
+    def of_samples(cls, samples: Tensor) -> Inputs:
+        """Those of samples that a cache holds."""
+        return cls(samples.shape[1:], "image" if samples.dim() == 4 else "features")
+
+    @classmethod
+    def of(cls, samples: np.ndarray, columns: Sequence[str] = ()) -> Inputs:
         """Those of an array of samples. Raises FieldError unless a kind has its type and shape."""
         for kind in KINDS:
             wanted = 4 if kind == "image" else 2
             if samples.dtype == DTYPES[kind] and samples.ndim == wanted:
-                return cls(samples.shape[1:], kind)
+                return cls(samples.shape[1:], kind, columns)
         found = f"samples are {samples.dtype} {list(samples.shape)}"
         raise FieldError("", f"{found}; a data set gives {' or '.join(SHAPES.values())}")
 
@@ -60,20 +66,28 @@ class Inputs(tuple[int, ...]):
         return f"rows of {self[0]:,} number{'s' * (self[0] != 1)}"
 
     @property
+    def are_named(self) -> bool:
+        """Whether each number of a row has a name."""
+        return self.kind == "features" and len(self.columns) == self[0]
+
+    @property
     def size(self) -> int:
         """The bytes of one sample in the cache."""
         return math.prod(self) * DTYPES[self.kind].itemsize
-
-    def across(self, values: Sequence[float], device: torch.device | str = "cpu") -> Tensor:
-        """Values per channel or column, shaped to meet samples [N, ...]."""
-        found = torch.tensor(values, dtype=torch.float32, device=device)
-        return found[:, None, None] if self.kind == "image" else found
 
     def statistics(self, samples: np.ndarray, rows: np.ndarray) -> dict[str, list[float]]:
         """mean and std of these rows, per channel or column."""
         if self.kind == "image":
             return _of_pixels(samples, rows)
         return _of_columns(samples, np.sort(rows))
+
+
+def across(values: Sequence[float], kind: Kind, device: torch.device | str = "cpu") -> Tensor:
+    """Values per channel or column, shaped to meet samples [N, ...]."""
+    found = torch.tensor(values, dtype=torch.float32, device=device)
+    if kind == "image":
+        return found[:, None, None]
+    return found
 
 
 def _of_pixels(images: np.ndarray, rows: np.ndarray) -> dict[str, list[float]]:

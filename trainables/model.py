@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from trainables.fields import Settings
-from trainables.inputs import Kind
+from trainables.kinds import Kind
 
 
 class Network(nn.Module):

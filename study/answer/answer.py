@@ -14,7 +14,6 @@ from study.analysis.ranking import set_aside_line
 from study.answer.choice import Choice, choose, not_finished, rows_that_count
 from study.answer.compared import (
     Compared,
-    Resolution,
     compared_with,
     methods_of,
     resolution_of,
@@ -137,6 +136,7 @@ def _unconfirmed(found: Results, level: float) -> Answer:
     if taken.count > 1 or taken.lost:
         whose = " and have predictions" if taken.lost else ""
         reason = why(study, taken.decision, f"{counted(taken.count, 'trial')} that count{whose}")
+    noun = study.recorded.noun
     for_now = ", for now"
     if taken.better is not None:
         for_now += f" and without {taken.better.name}"
@@ -145,9 +145,9 @@ def _unconfirmed(found: Results, level: float) -> Answer:
         *lost_lines(study, taken),
         reason,
         (
-            f"{values_text(_of_trial(study, record, level))} on {size:,} validation images"
+            f"{values_text(_of_trial(study, record, level))} on {size:,} validation {noun}"
             f" of {data_of(study)}, one seed ({percent(level)} intervals). The search selected it"
-            " on these images, so it looks better than it is."
+            f" on these {noun}, so it looks better than it is."
         ),
     ]
     for name, problem in uncompared.items():
@@ -158,12 +158,12 @@ def _unconfirmed(found: Results, level: float) -> Answer:
     if words:
         sentences.append(
             f"Cross-entropy's default beside it: {words_text(words)}, as two trained networks, by"
-            " these images alone."
+            f" these {noun} alone."
         )
     sentences += [
         (
-            "Not known yet: its values on the sealed test images, and how much another seed changes"
-            " them."
+            f"Not known yet: its values on the sealed test {noun}, and how much another seed"
+            " changes them."
         ),
         "" if taken.lost else other_way(found),
         temperature_text(study, study, record, level),
@@ -264,13 +264,14 @@ def _confirmed(found: Results, confirmation: Confirmation, level: float) -> Answ
     lost: dict[str, str] = {}
     networks = networks_on_test(confirmation, lost)
     size = study.recorded.sizes["test"]
+    noun = study.recorded.noun
     seeds = seeds_text(len(choice.row.records), len(networks[choice.row.label]))
     texts = default_texts(confirmation)
     baseline = _baseline(confirmation, choice.row)
     words = _words_on_test(study, choice.row, baseline, networks, level)
     values = _over_seeds(study, choice.row, networks, level)
     sentences = [
-        f"{values_text(values)} on {size:,} sealed test images of {data_of(study)},"
+        f"{values_text(values)} on {size:,} sealed test {noun} of {data_of(study)},"
         f" {seeds} ({percent(level)} intervals)."
     ]
     if len(rows) > 1:
@@ -351,10 +352,11 @@ def _beside(
         _group(word, [each for each in found if each.overall == word], by_label)
         for word in WORDS_IN_ORDER
     ]
-    said = [f"Beside it, on {size:,} validation images: {'; '.join(filter(None, lines))}."]
+    noun = study.recorded.noun
+    said = [f"Beside it, on {size:,} validation {noun}: {'; '.join(filter(None, lines))}."]
     resolution = resolution_of(study, methods, size, seeds)
     if resolution is not None:
-        said.append(_resolution_text(resolution, size, seeds, len(known)))
+        said.append(resolution.in_words(size, seeds, len(known), noun))
     return said
 
 
@@ -382,26 +384,6 @@ def _in_which(one: Compared, word: str) -> str:
         return ""
     inside = [label_of(name) for name, each in one.words.items() if each == word]
     return f" (in {listed(inside)})" if inside else f" ({words_text(one.words)})"
-
-
-def _resolution_text(found: Resolution, size: int, seeds: int, rows: int) -> str:
-    text = (
-        f"{size:,} validation images and {seeds} seeds resolve ±{found.half_width:.3f} in accuracy"
-        f" among {rows} models"
-    )
-    if found.half_width <= found.matters:
-        return f"{text}."
-    if found.images is None:
-        return f"{text}: not the {found.matters:g} that matters."
-    return (
-        f"{text}; for the {found.matters:g} that matters about {_rounded(found.images):,} images."
-    )
-
-
-def _rounded(count: int) -> int:
-    """The count to two digits: it is an estimate."""
-    step = 10 ** max(0, len(str(count)) - 2)
-    return round(count / step) * step
 
 
 def _baseline(confirmation: Confirmation, taken: Confirmed) -> Confirmed | None:

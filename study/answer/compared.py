@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from study.uncertainty.methods import Methods
 
 
-# Seeds of each row. Fewer do not tell their own spread well enough to say how many images something
-# needs: in simulated studies with three the number was .15 to .82 of what was needed
+# Seeds of each row. Fewer do not tell their own spread well enough to say how many samples
+# something needs: in simulated studies with three the number was .15 to .82 of what was needed
 # (benchmarks/RESULTS.md).
 FEWEST_SEEDS = 10
 
@@ -47,13 +47,28 @@ class Compared:
 class Resolution:
     """The difference in accuracy that samples and seeds can tell between two of the rows.
 
-    half_width: of the median interval. images: about how many would tell what matters; None where
-    that is not known.
+    half_width: of the median interval. needed: about how many samples would tell what matters;
+    None where that is not known.
     """
 
     half_width: float
     matters: float
-    images: int | None
+    needed: int | None
+
+    def in_words(self, samples: int, seeds: int, rows: int, noun: str) -> str:
+        """The sentence for so many of each. noun: what samples are called."""
+        text = (
+            f"{samples:,} validation {noun} and {seeds} seeds resolve ±{self.half_width:.3f} in"
+            f" accuracy among {rows} models"
+        )
+        if self.half_width <= self.matters:
+            return f"{text}."
+        if self.needed is None:
+            return f"{text}: not the {self.matters:g} that matters."
+        # To two digits: it is an estimate.
+        step = 10 ** max(0, len(str(self.needed)) - 2)
+        needed = round(self.needed / step) * step
+        return f"{text}; for the {self.matters:g} that matters about {needed:,} {noun}."
 
 
 def served_and_resampled(study: Study) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from study.schema.wait import Wait
     from study.store.study import Study
     from trainables.loading.cache import Prepared
+
+COLUMNS_SHOWN = 20
 
 
 @click.command()
@@ -227,13 +229,19 @@ def _plain(found: Planned, explained: bool) -> dict[str, object]:
         "data": {
             "classes": found.prepared.num_classes,
             "shape": list(found.prepared.input_shape),
+            "kind": found.prepared.input_shape.kind,
+            "columns": list(found.prepared.input_shape.columns),
             "sizes": dict(found.prepared.sizes),
         },
         "trials": found.counts,
         "at_once": asdict(Busy.of(kept_busy(study))),
         "lacks": found.lacks,
         "explain": [row._asdict() for row in explain(study)] if explained else [],
-        "warnings": [*advice(study), *(one.note for one in study.taken if one.note)],
+        "warnings": [
+            *found.prepared.notes,
+            *advice(study),
+            *(one.note for one in study.taken if one.note),
+        ],
     }
     if found.probed is not None and found.whole is not None:
         from study.terminal.prediction import prediction_plain
@@ -301,23 +309,34 @@ def _print_explained(study: StudySpec) -> None:
 
 
 def _print_data(study: StudySpec, prepared: Prepared) -> None:
-    from trainables.loading.trial_data import image_bytes
+    from trainables.loading.trial_data import sample_bytes
 
     sizes = ", ".join(f"{size} {name}" for name, size in prepared.sizes.items())
     if study.equal_train or any(variant.method.needs_meta for variant in study.variants):
         whose = "all methods" if study.equal_train else "the methods that learn on it"
         sizes += f"; {study.data.meta:g} of train is the meta split, held out for {whose}"
-    shape = "x".join(str(side) for side in prepared.input_shape)
+    inputs = prepared.input_shape
     console.say(
-        f"data: {prepared.num_classes} classes of {shape} images; {sizes} (the test split stays"
+        f"data: {prepared.num_classes} classes of {inputs.shown}; {sizes} (the test split stays"
         " sealed)"
     )
+    if inputs.columns:
+        console.say(f"columns: {_columns_text(inputs.columns)}")
+    for note in prepared.notes:
+        console.say(f"warning: {note}")
     if study.resources.gpu:
-        size = sum(image_bytes(prepared, study.data.augment, study.data.padding)) / 1e6
+        size = sum(sample_bytes(prepared, study.data.augment, study.data.padding)) / 1e6
         console.say(
-            f"images: {size:,.1f} MB of a trial's share of its GPU's memory; streamed where that is"
-            " more than half of the share"
+            f"{inputs.noun}: {size:,.1f} MB of a trial's share of its GPU's memory; streamed where"
+            " that is more than half of the share"
         )
+
+
+def _columns_text(columns: Sequence[str]) -> str:
+    """The first of them; `--json` lists all."""
+    shown = ", ".join(columns[:COLUMNS_SHOWN])
+    left = len(columns) - COLUMNS_SHOWN
+    return f"{shown}, and {left:,} more" if left > 0 else shown
 
 
 def _print_aims(study: StudySpec, prepared: Prepared) -> None:
@@ -327,7 +346,8 @@ def _print_aims(study: StudySpec, prepared: Prepared) -> None:
 
     wanted = ", ".join(f"{one.direction} {one.metric}" for one in study.objectives)
     console.print(f"objectives: {wanted}")
-    if line := resolution_line(study, prepared.sizes["validation"]):
+    noun = prepared.input_shape.noun
+    if line := resolution_line(study, prepared.sizes["validation"], noun):
         console.say(f"resolution: {line}")
     for constraint in study.constraints:
         console.print(f"constraint: {constraint}")

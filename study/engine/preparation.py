@@ -35,9 +35,11 @@ from study.store.study import (
 )
 from study.store.trials import Trials
 from trainables.dataset import Dataset
+from trainables.inputs import Inputs
+from trainables.kinds import NOUNS
 from trainables.loading.cache import Prepared, prepare
 from trainables.loading.shift import check_header
-from trainables.plugins import keep_extensions
+from trainables.plugins import keep_extensions, name_of
 from trainables.problems import UserError
 
 
@@ -51,6 +53,7 @@ def prepare_data(
         prepared = prepare(spec.data, spec.seed, progress=step.progress)
         used = spec.data.source_rows() if spec.shift else {}
     check_objectives(spec, prepared.num_classes, file_name)
+    _check_samples(spec, prepared.input_shape, file_name)
     _check_padding(spec.data, prepared.input_shape, file_name)
     for name, shift_set in spec.shift.items():
         with located(file_name, f"shift.{name}"):
@@ -58,7 +61,19 @@ def prepare_data(
     return prepared
 
 
-def _check_padding(data: Dataset, shape: tuple[int, int, int], file_name: str) -> None:
+def _check_samples(spec: StudySpec, inputs: Inputs, file_name: str) -> None:
+    """Raise SpecError if the network does not take such samples, or they are augmented in vain."""
+    if inputs.kind not in spec.model.takes:
+        name = name_of(type(spec.model))
+        found = f"{name} takes {' or '.join(NOUNS[kind] for kind in spec.model.takes)}"
+        mend = "Write model: mlp." if inputs.kind == "features" else "Use a network of images."
+        raise SpecError(file_name, "model", f"{found}, the data are {inputs.shown}", mend)
+    if inputs.kind != "image" and spec.data.augment != "none":
+        found = f"{spec.data.augment} is for images, the data are {inputs.shown}"
+        raise SpecError(file_name, "data.augment", found, "Remove it.")
+
+
+def _check_padding(data: Dataset, inputs: Inputs, file_name: str) -> None:
     """Raise SpecError if crops would be of zeros alone, or the padding has no effect."""
     if data.padding is None:
         return
@@ -69,11 +84,11 @@ def _check_padding(data: Dataset, shape: tuple[int, int, int], file_name: str) -
             f"has no effect with augment: {data.augment}",
             "Remove it, or write augment: crop or crop_flip.",
         )
-    if data.padding >= min(shape[1:]):
+    if data.padding >= min(inputs[1:]):
         raise SpecError(
             file_name,
             "data.padding",
-            f"{data.padding} is not below the images' {min(shape[1:])} pixels: crops could be"
+            f"{data.padding} is not below the images' {min(inputs[1:])} pixels: crops could be"
             " empty",
             "Lower it.",
         )
@@ -214,6 +229,7 @@ def record_spec(
         if recorded_openings(stored):
             matters = matters_at_opening(stored)
             recorded = replace(recorded, matters_at_opening=matters)
+    inputs = prepared.input_shape
     recorded = replace(
         recorded,
         data_digest=prepared.digest,
@@ -224,6 +240,7 @@ def record_spec(
         serves=serves_of(spec, stored),
         temperature_fit=WITH_PRIOR,
         majority=prepared.majority("validation"),
+        kind=None if inputs.kind == "image" else inputs.kind,
         home=home_of(directory),
         tracking=recorded_tracking(tracking),
     )

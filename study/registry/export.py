@@ -12,6 +12,7 @@ import torch
 from study.answer.choice import Choice
 from study.answer.confirmation import search_of
 from study.registry.model_card import Facts, confirmed_facts, confirmed_floors
+from study.registry.registered_model import NotVerified
 from study.registry.upload import (
     Candidate,
     ExportError,
@@ -24,7 +25,6 @@ from study.registry.upload import (
 )
 from study.registry.verify import (
     SAME_PATH_LIMIT,
-    NotVerified,
     metrics_of_probs,
     probabilities_digest,
     validation_of,
@@ -184,6 +184,11 @@ def _candidate(
         "versions": versions(LIBRARIES),
         "versions_of_trial": record.versions,
     }
+    inputs = prepared.input_shape
+    if inputs.kind != "image":
+        facts["kind"] = inputs.kind
+    if inputs.are_named:
+        facts["columns"] = list(inputs.columns)
     if record.extensions:
         facts["extensions"] = record.extensions
     if notes := [one.note for one in search_of(study).spec.taken if one.note]:

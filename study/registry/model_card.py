@@ -33,6 +33,7 @@ from study.uncertainty.methods import floors_over_seeds
 from study.uncertainty.resampling import Draws
 from trainables import metrics
 from trainables.config import build
+from trainables.kinds import NOUNS
 from trainables.method import Method
 from trainables.outputs.predictions import Predictions
 
@@ -44,7 +45,7 @@ def card(facts: Facts, name: str, answer: Sequence[str] = ()) -> str:
     config = facts["config"]
     trial = facts["metrics_of_trial"]
     serves = facts["serves"]
-    shape = " x ".join(str(size) for size in facts["input_shape"])
+    noun = NOUNS[facts.get("kind", "image")]
     temperature = f"{facts['temperature']:.4g}"
     rows = [
         f"| {metrics.describe(metric).label} | {_figure(trial[metric])} "
@@ -76,16 +77,16 @@ def card(facts: Facts, name: str, answer: Sequence[str] = ()) -> str:
             "",
             *reasons,
             (
-                f"Classifies images of {config['data']['name']} into {len(facts['classes'])}"
+                f"Classifies {noun} of {config['data']['name']} into {len(facts['classes'])}"
                 f" classes. Trial `{facts['trial']}` of study `{facts['study']}` (id {facts['id']},"
                 f" data {facts['data_digest'][:12]}){_retrains(facts)}."
             ),
             "",
             (
-                f"Input: float32 [N, {shape}], raw pixel values (not normalized). Output: float32"
-                " [N, K] probabilities; each row sums to 1. The model normalizes its input and"
-                f" {applies}."
+                f"Input: {_input(facts)} (not normalized). Output: float32 [N, K] probabilities;"
+                f" each row sums to 1. The model normalizes its input and {applies}."
             ),
+            *_columns(facts),
             "",
             "## Training",
             (
@@ -117,7 +118,7 @@ def card(facts: Facts, name: str, answer: Sequence[str] = ()) -> str:
                 f'model = mlflow.pyfunc.load_model("models:/{name}/VERSION",'
                 ' model_config={"device": "cpu"})'
             ),
-            "probs = model.predict(images)",
+            f"probs = model.predict({_argument(facts)})",
             "```",
             (
                 f"Verify: `calstudy verify models:/{name}/VERSION`. Serve: "
@@ -126,6 +127,29 @@ def card(facts: Facts, name: str, answer: Sequence[str] = ()) -> str:
             "",
         ]
     )
+
+
+def _input(facts: Facts) -> str:
+    """The model's input, in words."""
+    if facts.get("columns"):
+        return f"rows of {len(facts['columns'])} columns, raw numbers"
+    shape = " x ".join(str(size) for size in facts["input_shape"])
+    values = "pixel values" if facts.get("kind", "image") == "image" else "numbers"
+    return f"float32 [N, {shape}], raw {values}"
+
+
+def _columns(facts: Facts) -> list[str]:
+    """The columns of a row, in the model's order."""
+    if not facts.get("columns"):
+        return []
+    return ["", f"Columns, in this order: {', '.join(f'`{name}`' for name in facts['columns'])}."]
+
+
+def _argument(facts: Facts) -> str:
+    """The argument of `predict` in the example."""
+    if facts.get("columns"):
+        return "table"
+    return NOUNS[facts.get("kind", "image")]
 
 
 def _whence(facts: Facts) -> str:

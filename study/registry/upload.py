@@ -18,18 +18,21 @@ import numpy as np
 import torch
 
 from study.registry.model_card import Facts, card
+from study.registry.registered_model import (
+    NotVerified,
+    load_registered,
+    predict_registered,
+    refuse_code,
+    rows_of,
+)
 from study.registry.verify import (
     CARD,
     PROBABILITIES,
     RECORD,
     RETRIES,
     SAME_PATH_LIMIT,
-    NotVerified,
     first_line,
-    load_registered,
     missing_database,
-    predict_registered,
-    refuse_code,
     tag_value,
 )
 from study.store.driver_lock import export_lock
@@ -102,10 +105,11 @@ def save(candidate: Candidate, name: str, directory: Path) -> None:
     import mlflow.pytorch
     from mlflow.models import infer_signature
 
-    images = candidate.split.images
-    # torch.export takes a batch of one for a model of one image.
-    example = images[torch.arange(2) % len(images)].float().numpy()
-    outputs = candidate.probs[np.arange(2) % len(images)]
+    samples = candidate.split.images
+    # torch.export takes a batch of one for a model of one sample.
+    two = samples[torch.arange(2) % len(samples)]
+    example = rows_of(two, candidate.facts.get("columns", ()))
+    outputs = candidate.probs[np.arange(2) % len(samples)]
     try:
         mlflow.pytorch.save_model(
             candidate.classifier,
@@ -123,7 +127,7 @@ def save(candidate: Candidate, name: str, directory: Path) -> None:
             f"{candidate.record.name}: cannot be exported as a graph ({first_line(error)})"
         ) from None
     try:
-        found = predict_registered(load_registered(directory), images)
+        found = predict_registered(load_registered(directory), samples)
     except NotVerified as error:  # an operation of the user's own, say
         raise ExportError(f"{candidate.record.name}: cannot be exported: {error}") from None
     difference = float(np.abs(found.astype(np.float64) - candidate.probs).max())

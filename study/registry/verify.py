@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from study.registry.program import FILE, ProgramError, check_program
+from study.registry.registered_model import NotVerified, load_registered, predict_registered
 from study.schema import own_code
 from study.schema.errors import SpecError
 from study.schema.objective import RAW
@@ -38,16 +38,13 @@ from trainables.config import build
 from trainables.dataset import Dataset
 from trainables.loading.cache import Prepared, Split, data_digest, load_split, prepare
 from trainables.metrics.binned import equal_mass_index, equal_width_index
-from trainables.outputs.classifier import batches
 from trainables.plugins import changed_files, use_extensions
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities.model_registry import ModelVersion
-    from mlflow.pyfunc import PyFuncModel
 
-# The model's artifacts: MLflow's folder, and our files.
-DATA = "data"
+# Our files among the model's artifacts.
 RECORD = "calstudy/record.json"
 PROBABILITIES = "calstudy/validation_probs.npz"
 CARD = "calstudy/card.md"
@@ -56,10 +53,6 @@ SAME_PATH_LIMIT = 1e-5  # in probability
 METRIC_LIMIT = 1e-6
 TEMPERATURE_LIMIT = 1e-6  # relative: it is applied in float32
 BINS = 15
-
-
-class NotVerified(Exception):
-    """The comparison cannot be made: why, in one line."""
 
 
 @dataclass(frozen=True)
@@ -115,19 +108,6 @@ def validation_of(dataset: Dataset, seed: int, digest: str) -> tuple[Prepared, S
         )
     prepared = prepare(dataset, seed)
     return prepared, load_split(prepared, "validation")
-
-
-def load_registered(directory: Path) -> PyFuncModel:
-    """A saved MLflow model, on the CPU. Raises NotVerified if loading it could run code."""
-    import mlflow.pyfunc
-
-    refuse_code(directory)
-    return mlflow.pyfunc.load_model(str(directory), model_config={"device": "cpu"})
-
-
-def predict_registered(model: PyFuncModel, images: Tensor) -> np.ndarray:
-    """Probabilities [N, K] float32 for images [N, C, H, W]."""
-    return np.concatenate([model.predict(batch.float().numpy()) for batch in batches(images)])
 
 
 def probabilities_digest(probs: np.ndarray) -> str:
@@ -374,30 +354,6 @@ def _read(directory: Path, uri: str) -> tuple[Mapping[str, Any], np.ndarray, Ten
         raise NotVerified(
             f"{uri}: its record is damaged ({type(error).__name__}: {first_line(error)})."
         ) from None
-
-
-def refuse_code(directory: Path) -> None:
-    """Raise NotVerified unless MLflow's own loader loads it, an exported program without code."""
-    from mlflow.models import Model
-
-    flavors = Model.load(str(directory)).flavors
-    own = flavors.get("python_function", {})
-    loader = own.get("loader_module")
-    if loader != "mlflow.pytorch" or any(flavor.get("code") for flavor in flavors.values()):
-        raise NotVerified(
-            f"loading it would run its own code (loader {loader}); `calstudy export` never adds"
-            " code."
-        )
-    folder = directory / DATA
-    is_named = own.get("data") == flavors.get("pytorch", {}).get("model_data") == DATA
-    if not is_named or [each.name for each in folder.iterdir()] != [FILE]:
-        raise NotVerified(
-            f"it is not an exported program alone; `calstudy export` writes {DATA}/{FILE}."
-        )
-    try:
-        check_program(folder / FILE)
-    except ProgramError as error:
-        raise NotVerified(f"its {error} It was not loaded.") from None
 
 
 def _own_extensions(record: Mapping[str, Any], version: ModelVersion, storage: Path) -> Path | None:

@@ -8,18 +8,18 @@ from study.schema.objective import plain_name
 from study.schema.spec import StudySpec
 from trainables.metrics import described
 
-# Share of images on which exactly one of two networks of about this accuracy is right:
+# Share of samples on which exactly one of two networks of about this accuracy is right:
 # medians of 200 pairs of recorded trials on digits, Fashion-MNIST and CIFAR-10
 # (`python -m benchmarks.experiments.objectives resolution`).
 DISAGREEMENT = {0.95: 0.030, 0.83: 0.059, 0.49: 0.194}
 LEVEL = 0.95
 
 
-def resolution_line(spec: StudySpec, samples: int) -> str:
-    """The difference that validation images resolve between two networks, in a sentence.
+def resolution_line(spec: StudySpec, samples: int, noun: str) -> str:
+    """The difference that validation samples resolve between two networks, in a sentence.
 
-    Empty without accuracy or error as an objective. A network's accuracy is not known before there
-    is one, so it is said for each recorded accuracy.
+    noun: what samples are called. Empty without accuracy or error as an objective. A network's
+    accuracy is not known before there is one, so it is said for each recorded accuracy.
     """
     names = [plain_name(one.metric) for one in spec.objectives]
     name = next((name for name in names if name in ("accuracy", "error")), None)
@@ -30,16 +30,16 @@ def resolution_line(spec: StudySpec, samples: int) -> str:
     needed = [_rounded(samples * (width / matters) ** 2) for width in widths]
     at = _listed([f"{accuracy:g}" for accuracy in DISAGREEMENT])
     return (
-        f"{samples:,} validation images resolve ±{_listed([f'{width:.3f}' for width in widths])} in"
+        f"{samples:,} validation {noun} resolve ±{_listed([f'{width:.3f}' for width in widths])} in"
         f" {name} between two networks of accuracy {at}; for your {matters:g} about"
-        f" {_listed([f'{count:,}' for count in needed])} images"
+        f" {_listed([f'{count:,}' for count in needed])} {noun}"
     )
 
 
 def half_width(disagreement: float, samples: int, level: float = LEVEL) -> float:
-    """Half the interval of a difference of two accuracies on the same images.
+    """Half the interval of a difference of two accuracies on the same samples.
 
-    Each image contributes 1, 0 or -1; the variance of their mean is at most disagreement / samples.
+    Each sample contributes 1, 0 or -1; the variance of the mean is at most disagreement / samples.
     """
     return float(NormalDist().inv_cdf((1 + level) / 2) * (disagreement / samples) ** 0.5)
 

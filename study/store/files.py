@@ -99,7 +99,8 @@ def stored_classifier(
     with torch.random.fork_rng(devices=[]):
         network = study.config_of(record).model.build(prepared.input_shape, prepared.num_classes)
     try:
-        classifier = Classifier(network, prepared.mean, prepared.std).load(weights)
+        kind = prepared.input_shape.kind
+        classifier = Classifier(network, prepared.mean, prepared.std, kind=kind).load(weights)
     except FieldError:
         raise
     except Exception as error:  # whatever torch raises for weights that do not fit

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from trainables.kinds import NOUNS
 from trainables.plain import Plain, Record
 
 
@@ -40,6 +41,7 @@ class Recorded(Record):
     serves: str | None = None
     temperature_fit: str | None = None
     majority: float | None = None  # the share of the most frequent class
+    kind: str | None = None  # of samples; None: images
     home: Home | None = None
     adoptions: int | None = None  # how often it was adopted, as a ledger elsewhere counts them
     tracking: str | None = None
@@ -48,3 +50,8 @@ class Recorded(Record):
     pruned: bool | None = None  # models are gone on purpose
     confirmation: Opened | None = None  # before the first opening of test
     matters_at_opening: dict[str, float] | None = None  # in each objective, at the first one
+
+    @property
+    def noun(self) -> str:
+        """What its samples are called: images, or rows."""
+        return NOUNS[self.kind or "image"]

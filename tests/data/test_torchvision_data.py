@@ -10,6 +10,7 @@ import pytest
 from tests.data.torchvision_files import WRITERS
 from trainables.data import find, names
 from trainables.data.shared.torchvision import TorchvisionData
+from trainables.inputs import Inputs
 from trainables.loading.cache import data_digest, load_split, prepare
 from trainables.loading.shift import ShiftSet, check_header
 from trainables.problems import FieldError
@@ -61,9 +62,8 @@ def test_its_header_tells_what_it_holds(
             samples.names,
         )
     with pytest.raises(FieldError, match="is the study's own data"):
-        check_header(
-            ShiftSet(data), find(name)(limit=100).source_rows(), tuple("0123456789"), (3, 96, 96)
-        )
+        used = find(name)(limit=100).source_rows()
+        check_header(ShiftSet(data), used, tuple("0123456789"), Inputs((3, 96, 96)))
     with pytest.raises(FieldError, match=r"path: .*nowhere does not contain"):
         find(name)(path="/nowhere").samples_header()
 

@@ -10,6 +10,7 @@ from torch.testing import assert_close
 from torchvision.transforms import v2
 
 from trainables.config import TrialConfig
+from trainables.inputs import Inputs
 from trainables.loading import batches
 from trainables.loading.batches import (
     DeviceSplit,
@@ -31,7 +32,7 @@ def generator(seed: int = 0) -> torch.Generator:
 
 def augment_images(images: torch.Tensor, kind: str, draws: torch.Generator) -> torch.Tensor:
     """Images [N, C, H, W], each cropped or flipped by itself."""
-    padding = padding_of(kind, None, images.shape[2])
+    padding = padding_of(kind, None, Inputs(images.shape[1:]))
     return augmented(images, draw_augmentation(images.shape[:1], kind, padding, draws), padding)
 
 
@@ -257,7 +258,7 @@ def test_images_that_would_take_half_of_a_trials_memory_are_streamed(monkeypatch
         places == ["resident", "streamed"]
         and batches.place_of(10**9, torch.device("cpu")) == "mapped"
     )
-    assert batches.padded_bytes(10, (3, 4, 5), 2) == 10 * 3 * 8 * 9
+    assert batches.padded_bytes(10, Inputs((3, 4, 5)), 2) == 10 * 3 * 8 * 9
     asked: list[int] = []
     monkeypatch.setattr(batches, "place_of", lambda size, device: asked.append(size) or "mapped")
     config = TrialConfig.from_mapping(

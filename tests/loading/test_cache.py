@@ -21,6 +21,7 @@ from trainables.data.digits import Digits
 from trainables.data.shared.splits import ranks_in_class
 from trainables.dataset import Dataset, Progress, RawData, RawSplit, nothing
 from trainables.files.digest import sampled_digest
+from trainables.inputs import Inputs
 from trainables.loading import cache as module
 from trainables.loading.cache import data_digest, load_split, open_prepared, prepare
 from trainables.problems import FieldError
@@ -171,13 +172,14 @@ def test_statistics_are_of_the_train_split_in_pixel_units(tmp_path):
 def test_statistics_of_many_images_equal_numpy():
     images = np.random.default_rng(0).integers(0, 256, (10_000, 3, 2, 2), dtype=np.uint8)
     rows = np.arange(1, 10_000)
-    found = module._statistics(images, rows)
+    found = Inputs(images.shape[1:]).statistics(images, rows)
     assert found["mean"] == pytest.approx(images[1:].mean(axis=(0, 2, 3)))
     assert found["std"] == pytest.approx(images[1:].std(axis=(0, 2, 3)))
 
 
 def test_a_constant_channel_is_divided_by_one():
-    assert module._statistics(np.full((4, 1, 2, 2), 7, dtype=np.uint8), np.arange(4)) == {
+    constant = np.full((4, 1, 2, 2), 7, dtype=np.uint8)
+    assert Inputs((1, 2, 2)).statistics(constant, np.arange(4)) == {
         "mean": [7.0],
         "std": [1.0],
     }

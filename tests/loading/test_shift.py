@@ -14,6 +14,7 @@ import pytest
 from PIL import Image, ImageFile
 
 from trainables.data.parquet import Parquet
+from trainables.inputs import Inputs
 from trainables.loading.shift import Shift, ShiftSet, check_header, shift_of
 from trainables.problems import FieldError
 
@@ -51,7 +52,9 @@ def against(
     shape: tuple[int, int, int] = (1, 8, 8),
     **own: Any,
 ) -> Shift:
-    return shift_of(ShiftSet.read({"name": "parquet", "path": str(path), **own}), classes, shape)
+    return shift_of(
+        ShiftSet.read({"name": "parquet", "path": str(path), **own}), classes, Inputs(shape)
+    )
 
 
 def values(shift: Shift) -> list[int]:
@@ -99,14 +102,14 @@ def test_classes_are_known_by_name_where_both_tell_them(pack: Path) -> None:
 
 
 def test_any_data_set_is_one(tmp_path: Path) -> None:
-    digits = shift_of(ShiftSet.read({"name": "digits"}), NUMBERS, (1, 8, 8))
+    digits = shift_of(ShiftSet.read({"name": "digits"}), NUMBERS, Inputs((1, 8, 8)))
     assert len(digits.labels) == 1797 and not digits.ood
     for split, value in (("train", 1), ("test", 7)):
         for name in ("a", "b"):
             (tmp_path / "folder" / split / name).mkdir(parents=True)
             (tmp_path / "folder" / split / name / "x.png").write_bytes(png(value))
     folder = ShiftSet.read({"name": "image_folder", "path": str(tmp_path / "folder")})
-    found = shift_of(folder, ("a", "b", "c"), (3, 8, 8))
+    found = shift_of(folder, ("a", "b", "c"), Inputs((3, 8, 8)))
     assert values(found) == [7, 7] and not found.ood  # its test split
     assert (found.images[:, 0] == found.images[:, 2]).all()  # grey, to a model of colours
 
@@ -135,13 +138,13 @@ def test_it_is_decoded_once(pack: Path, monkeypatch: pytest.MonkeyPatch) -> None
     ],
 )
 def test_what_does_not_fit_is_said(pack: Path, own: dict[str, Any], said: str) -> None:
-    shape = own.pop("shape", (1, 8, 8))
+    inputs = Inputs(own.pop("shape", (1, 8, 8)))
     with pytest.raises(FieldError) as error:
-        shift_of(ShiftSet.read({"name": "parquet", "path": str(pack), **own}), NUMBERS, shape)
+        shift_of(ShiftSet.read({"name": "parquet", "path": str(pack), **own}), NUMBERS, inputs)
     assert said in str(error.value) and "\n" not in str(error.value)
     with pytest.raises(FieldError) as earlier:
         check_header(
-            ShiftSet.read({"name": "parquet", "path": str(pack), **own}), {}, NUMBERS, shape
+            ShiftSet.read({"name": "parquet", "path": str(pack), **own}), {}, NUMBERS, inputs
         )
     assert str(earlier.value) == str(error.value)
 
@@ -161,15 +164,15 @@ def test_a_header_is_read_without_pixels(
         (rows, (1, 8, 8)),
         (rows, (3, 8, 8)),
     ):
-        assert check_header(ShiftSet.read(fits), {}, NUMBERS, shape) is False
+        assert check_header(ShiftSet.read(fits), {}, NUMBERS, Inputs(shape)) is False
     for other, shape, said in (
         (folder, (1, 9, 7), "its images are 1 x 7 x 9, the study's 1 x 9 x 7"),
         ({**folder, "ood": False}, (1, 7, 9), "ood: is false, .* the study has no class 'a'"),
     ):
         with pytest.raises(FieldError, match=said):
-            check_header(ShiftSet.read(other), {}, ANIMALS, shape)
+            check_header(ShiftSet.read(other), {}, ANIMALS, Inputs(shape))
     with pytest.raises(FieldError, match="the image cannot be decoded"):
-        shift_of(ShiftSet.read(rows), NUMBERS, (1, 8, 8))
+        shift_of(ShiftSet.read(rows), NUMBERS, Inputs((1, 8, 8)))
 
 
 def test_its_digest_is_as_ever(pack: Path) -> None:
@@ -185,7 +188,9 @@ def test_its_digest_is_as_ever(pack: Path) -> None:
 
 def test_a_folder_has_no_columns() -> None:
     with pytest.raises(FieldError, match="where: Digits has no columns to select rows by"):
-        shift_of(ShiftSet.read({"name": "digits", "where": {"group": "x"}}), NUMBERS, (1, 8, 8))
+        shift_of(
+            ShiftSet.read({"name": "digits", "where": {"group": "x"}}), NUMBERS, Inputs((1, 8, 8))
+        )
 
 
 def test_a_damaged_cache_is_made_again_and_a_source_replaced_meanwhile_is_not_kept(

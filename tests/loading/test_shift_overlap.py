@@ -17,12 +17,13 @@ from trainables.config import build
 from trainables.data.image_folder import ImageFolder
 from trainables.data.parquet import Parquet
 from trainables.dataset import Dataset, RawData, Samples
+from trainables.inputs import Inputs
 from trainables.loading.cache import load_split, prepare
 from trainables.loading.shift import ShiftSet, check_header, unseen_shift
 from trainables.problems import FieldError
 
 CLASSES = ("0", "1")
-GREY, COLOUR = (1, 8, 8), (3, 8, 8)
+GREY, COLOUR = Inputs((1, 8, 8)), Inputs((3, 8, 8))
 
 
 def png(image: np.ndarray) -> bytes:
@@ -49,7 +50,7 @@ def pack(tmp_path: Path) -> Path:
     return tmp_path / "pack.parquet"
 
 
-def is_own(study: Dataset, shape: tuple[int, int, int] = GREY, **shift: Any) -> bool:
+def is_own(study: Dataset, shape: Inputs = GREY, **shift: Any) -> bool:
     return check_header(ShiftSet.read(shift), study.source_rows(), CLASSES, shape)
 
 

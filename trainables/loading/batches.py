@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from trainables.inputs import Inputs, across
 from trainables.loading.cache import Split
 from trainables.method import Batch
 
@@ -15,13 +16,14 @@ NORMALISED_BYTES = 512 * 2**20
 
 
 class DeviceSplit:
-    """Images and labels of one split on a device. mean, std: per channel, in pixel units.
+    """Samples and labels of one split on a device. mean, std: per channel, in pixel units, or per
+    column.
 
-    On a GPU the images lie there zero-padded, and a batch is one gather of columns of pixels:
-    cropped by where they begin, flipped by the order in which they are taken. Where they would take
-    more than half of the trial's memory, with the bytes of the splits `beside` them, they are
-    streamed: `gather` reads those of a batch from the memory-mapped file, which `batch` then gets.
-    On a CPU they are that file.
+    On a GPU images lie there zero-padded, and a batch is one gather of columns of pixels:
+    cropped by where they begin, flipped by the order in which they are taken. Rows of numbers lie
+    there normalised. Where samples would take more than half of the trial's memory, with the bytes
+    of the splits `beside` them, they are streamed: `gather` reads those of a batch from the
+    memory-mapped file, which `batch` then gets. On a CPU they are that file.
     """
 
     def __init__(
@@ -37,37 +39,46 @@ class DeviceSplit:
         self.device = torch.device(device)
         self.labels = split.labels  # on the CPU, like the indices of a subset's samples
         self._part: Tensor | None = None
-        self._shape = split.images.shape[1:]
+        self._inputs = Inputs.of_samples(split.images)
         self._augment = augment
-        self._padding = padding_of(augment, padding, self._shape[1])
-        self._mean, self._std = (
-            torch.tensor(values, dtype=torch.float32, device=self.device)[:, None, None]
-            for values in (mean, std)
-        )
+        self._padding = padding_of(augment, padding, self._inputs)
+        self._mean = across(mean, self._inputs.kind, self.device)
+        self._std = across(std, self._inputs.kind, self.device)
         self._images = split.images
         # The columns of all images, each beginning at another pixel: they overlap.
         self._columns: Tensor | None = None
-        size = padded_bytes(len(split.images), self._shape, self._padding)
+        size = padded_bytes(len(split.images), self._inputs, self._padding)
         self.place = place_of(beside + size, self.device)
         if self.place == "resident":
-            padded = F.pad(split.images.to(self.device), (self._padding,) * 4)
-            padded = padded.permute(0, 2, 3, 1).contiguous()
-            self._images = padded.permute(0, 3, 1, 2)
-            height, width, channels = padded.shape[1:]
-            count = len(padded) * height * width - (self._shape[1] - 1) * width
-            self._columns = padded.as_strided(
-                (count, self._shape[1], channels), (channels, width * channels, 1)
-            )
-            self._scale = 1 / self._std
-            self._shift = -self._mean / self._std
-            self._across = torch.arange(self._shape[2], device=self.device)
-        self._is_normalised = (
-            self.place == "mapped"
-            and augment == "none"
-            and 4 * self._images.numel() <= NORMALISED_BYTES
-        )
-        if self._is_normalised:
+            self._images = split.images.to(self.device)
+            if self._inputs.kind == "image":
+                self._lay_out()
+        is_standard = self._inputs.kind == "features" and set(mean) == {0.0} and set(std) == {1.0}
+        self._is_normalised = is_standard or self._is_kept_normalised()
+        if self._is_normalised and not is_standard:
             self._images = self._normalise(self._images)
+
+    def _lay_out(self) -> None:
+        """Lay images out on the device as padded columns of pixels."""
+        height = self._inputs[1]
+        padded = F.pad(self._images, (self._padding,) * 4)
+        padded = padded.permute(0, 2, 3, 1).contiguous()
+        self._images = padded.permute(0, 3, 1, 2)
+        rows, width, channels = padded.shape[1:]
+        count = len(padded) * rows * width - (height - 1) * width
+        self._columns = padded.as_strided(
+            (count, height, channels), (channels, width * channels, 1)
+        )
+        self._scale = 1 / self._std
+        self._shift = -self._mean / self._std
+        self._across = torch.arange(self._inputs[2], device=self.device)
+
+    def _is_kept_normalised(self) -> bool:
+        """Whether the split is normalised once, beforehand."""
+        if self.place == "resident":
+            return self._inputs.kind == "features"
+        fits = 4 * self._images.numel() <= NORMALISED_BYTES
+        return self.place == "mapped" and self._augment == "none" and fits
 
     def subset(self, rows: Tensor, augment: str) -> "DeviceSplit":
         """A subset by index [M]; images are shared, not copied."""
@@ -109,7 +120,7 @@ class DeviceSplit:
         height, width = self._images.shape[2:]
         first = (rows * height + drawn.get("top", unmoved)) * width + drawn.get("left", unmoved)
         turned = drawn.get("mirrored", torch.zeros_like(rows)).long()
-        first = first + turned * (self._shape[2] - 1)
+        first = first + turned * (self._inputs[2] - 1)
         return {**decided, "first": first, "direction": 1 - 2 * turned}
 
     def batch(self, decided: Mapping[str, Tensor]) -> Batch:
@@ -137,21 +148,22 @@ class DeviceSplit:
         return Batch(images, decided["labels"], decided["indices"])
 
     def gather(self, rows: Tensor) -> Tensor:
-        """uint8 [B, C, H, W] on the CPU, within the GPU's reach. rows: those of `decide`, [B]."""
-        found = torch.empty(
-            len(rows), *self._shape, dtype=torch.uint8, pin_memory=self.device.type == "cuda"
-        )
+        """Samples [B, ...] as stored, on the CPU, within the GPU's reach. rows: those of `decide`,
+        [B]."""
+        on_gpu = self.device.type == "cuda"
+        stored = self._images.dtype
+        found = torch.empty(len(rows), *self._inputs, dtype=stored, pin_memory=on_gpu)
         return torch.index_select(self._images, 0, rows, out=found)
 
     def images(self, start: int, stop: int) -> Tensor:
-        """Samples in order, not augmented: [stop - start, C, H, W] float32, normalised."""
+        """Samples in order, not augmented: [stop - start, ...] float32, normalised."""
         if self._part is None:
             images = self._images[start:stop]
         else:
             images = self._images[self._part[start:stop].to(self._images.device)]
         images = images.to(self.device)
         if self._columns is not None:  # padded
-            height, width = self._shape[1:]
+            height, width = self._inputs[1:]
             images = images.narrow(2, self._padding, height).narrow(3, self._padding, width)
         return images if self._is_normalised else self._normalise(images)
 
@@ -171,16 +183,18 @@ def place_of(size: int, device: torch.device) -> str:
     return "streamed"
 
 
-def padding_of(augment: str, padding: int | None, height: int) -> int:
+def padding_of(augment: str, padding: int | None, inputs: Inputs) -> int:
     """Zeros on each side of an image before a crop, in pixels; by default 4 at 32."""
     if "crop" not in augment:
         return 0
-    return padding or max(1, height // 8)
+    return padding or max(1, inputs[1] // 8)
 
 
-def padded_bytes(count: int, shape: Sequence[int], padding: int) -> int:
-    """The bytes of uint8 images of shape [C, H, W], zero-padded on each side."""
-    channels, height, width = shape
+def padded_bytes(count: int, inputs: Inputs, padding: int) -> int:
+    """The bytes of so many samples; images are zero-padded on each side."""
+    if inputs.kind != "image":
+        return count * inputs.size
+    channels, height, width = inputs
     return count * channels * (height + 2 * padding) * (width + 2 * padding)
 
 

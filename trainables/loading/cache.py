@@ -1,6 +1,6 @@
 """Decode a data set once per machine, into a cache that every process memory-maps.
 
-CACHE/DIGEST/{train,validation,test}.npy      uint8 [N, C, H, W]
+CACHE/DIGEST/{train,validation,test}.npy      uint8 [N, C, H, W], or float32 [N, D]
 CACHE/DIGEST/{...}_labels.npy                 int64 [N]
 CACHE/DIGEST/meta.json                        classes, statistics of train; sizes and digests
 
@@ -28,6 +28,7 @@ from trainables.files.atomic import replacing_folder
 from trainables.files.digest import damaged_files, file_digest, sampled_digest, sidecar_digest
 from trainables.files.home import default_cache
 from trainables.files.regular import read_text
+from trainables.inputs import Inputs
 from trainables.plain import Plain
 from trainables.plugins import name_of
 from trainables.problems import FieldError
@@ -39,15 +40,17 @@ TEST_SHARE = 0.2  # fraction sealed by seed if the source has no test split
 
 @dataclass(frozen=True)
 class Prepared:
-    """A cache entry. mean, std: per channel, of the train split, in raw pixel units (0 to 255)."""
+    """A cache entry. mean, std: of the train split, per channel in raw pixel units (0 to 255), or
+    per column."""
 
     directory: Path
     digest: str
     classes: tuple[str, ...]
-    input_shape: tuple[int, int, int]  # channels, height, width
+    input_shape: Inputs
     mean: tuple[float, ...]
     std: tuple[float, ...]
     sizes: dict[str, int]  # samples of train, validation, test
+    notes: tuple[str, ...] = ()  # what `plan` warns of
 
     @property
     def num_classes(self) -> int:
@@ -60,7 +63,8 @@ class Prepared:
 
 
 class Split(NamedTuple):
-    """images: uint8 [N, C, H, W]. labels: int64 [N]. Memory-mapped, shared by all processes."""
+    """images: uint8 [N, C, H, W], or float32 [N, D]. labels: int64 [N]. Memory-mapped, shared by
+    all processes."""
 
     images: Tensor
     labels: Tensor
@@ -126,15 +130,15 @@ def open_prepared(directory: Path) -> Prepared:
         raise ValueError(f"{problem}; prepare it again.") from None
     if damaged:
         raise ValueError(f"{directory}: {', '.join(damaged)} is damaged; prepare it again.")
-    channels, height, width = meta["input_shape"]
     return Prepared(
         directory=directory,
         digest=meta["digest"],
         classes=tuple(meta["classes"]),
-        input_shape=(channels, height, width),
+        input_shape=Inputs(meta["input_shape"], meta.get("kind", "image"), meta.get("columns", ())),
         mean=tuple(meta["mean"]),
         std=tuple(meta["std"]),
         sizes=meta["sizes"],
+        notes=tuple(meta.get("notes", ())),
     )
 
 
@@ -209,18 +213,33 @@ def _build(dataset: Dataset, seed: int, directory: Path, progress: Progress) -> 
     tells = "progress" in inspect.signature(read).parameters
     with unchanged(dataset, lambda: data_digest(dataset, seed), directory.name):
         raw = read(progress=progress) if tells else read()
+    inputs = _inputs(raw)
     rows = split_rows(raw, dataset.validation, seed)
     with replacing_folder(directory) as partial:
         meta: dict[str, Plain] = {
             "digest": directory.name,
             "classes": raw.classes,
-            "input_shape": raw.train.images.shape[1:],
+            "input_shape": inputs,
             "sizes": {name: len(taken) for name, (_, taken) in rows.items()},
-            **_statistics(raw.train.images, rows["train"][1]),
+            **inputs.statistics(raw.train.images, rows["train"][1]),
             **_write_arrays(partial, rows),
         }
+        if inputs.kind != "image":
+            meta |= {"kind": inputs.kind, "columns": inputs.columns, "notes": raw.notes}
         meta["sidecar"] = sidecar_digest(meta)
         (partial / "meta.json").write_text(json.dumps(meta, indent=1))
+
+
+def _inputs(raw: RawData) -> Inputs:
+    """Those of all splits. Raises FieldError if they differ, or no kind has such samples."""
+    inputs = Inputs.of(raw.train.images, raw.columns)
+    for name, split in (("validation", raw.validation), ("test", raw.test)):
+        if split is None:
+            continue
+        found = Inputs.of(split.images)
+        if (found, found.kind) != (inputs, inputs.kind):
+            raise FieldError("", f"{name} has {found.shown}, train {inputs.shown}")
+    return inputs
 
 
 @contextmanager
@@ -250,18 +269,3 @@ def _write_arrays(
             if name != "test":  # read when it is opened, and not before
                 sampled[file] = sampled_digest(directory / file)
     return {"bytes": sizes, "sha256": digests, "sampled": sampled}
-
-
-def _statistics(images: np.ndarray, rows: np.ndarray) -> dict[str, list[float]]:
-    """Exact mean and deviation per channel over the rows' pixels, by counts of the 256 values."""
-    counts = np.zeros((images.shape[1], 256), dtype=np.int64)
-    for start in range(0, len(rows), 4096):
-        chunk = images[rows[start : start + 4096]]
-        for channel in range(images.shape[1]):
-            counts[channel] += np.bincount(chunk[:, channel].reshape(-1), minlength=256)
-    values = np.arange(256.0)
-    shares = counts / counts.sum(axis=1, keepdims=True)
-    mean = shares @ values
-    std = np.sqrt((shares * (values - mean[:, None]) ** 2).sum(axis=1))
-    # A constant channel has std 0; dividing by 1 keeps it finite.
-    return {"mean": mean.tolist(), "std": np.where(std > 0, std, 1.0).tolist()}

@@ -1,7 +1,8 @@
 """Other data to evaluate a study's models on: the same classes under shift, or unseen classes.
 
 Checked by its header before a study trains. Decoded by `confirm` once per machine, into the cache:
-CACHE/shift-DIGEST/{images,labels}.npy. Never used for training.
+CACHE/shift-DIGEST/{images,labels}.npy. Never used for training. Rows of numbers are matched with
+the study's by the names of their columns.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from trainables.files.atomic import replacing_folder
 from trainables.files.digest import damaged_files, sampled_digest
 from trainables.files.home import default_cache
 from trainables.files.regular import read_text
+from trainables.inputs import Inputs
 from trainables.loading.cache import Prepared, load_split, mapped, unchanged
 from trainables.plain import Plain, Value
 from trainables.plugins import name_of
@@ -72,21 +74,19 @@ class ShiftSet(Settings):
 
 
 class Shift(NamedTuple):
-    """A set prepared for a study's models. images: uint8 [N, C, H, W], with the study's C."""
+    """A set prepared for a study's models."""
 
-    images: Tensor
+    images: Tensor  # uint8 [N, C, H, W], with the study's C; or float32 [N, D], its columns
     labels: Tensor  # int64 [N], with the study's numbering; the source's if out of distribution
     ood: bool
-    kept: Tensor  # bool [N]: False for images that train or validation has too
+    kept: Tensor  # bool [N]: False for samples that train or validation has too
 
     @property
     def dropped(self) -> int:
         return int((~self.kept).sum())
 
 
-def check_header(
-    shift_set: ShiftSet, used: Rows, classes: tuple[str, ...], input_shape: tuple[int, int, int]
-) -> bool:
+def check_header(shift_set: ShiftSet, used: Rows, classes: tuple[str, ...], inputs: Inputs) -> bool:
     """The set comes from the study's own source, whose rows `used` the splits use.
 
     Decodes nothing. Raises FieldError if it contains such rows, does not exist or does not fit.
@@ -104,7 +104,7 @@ def check_header(
         problem = f"{shared} of the {total} rows are in {there}"
         raise FieldError("where", problem, "Select rows of no split.")
     if header.shape is not None:
-        _check_shape(header.shape, input_shape)
+        _check_fit(header.shape, header.columns, inputs)
     if header.labels is not None and header.names is not None and not shift_set.ood:
         _labels(header.labels, header.names, classes, shift_set.ood)
     return own
@@ -113,7 +113,8 @@ def check_header(
 def unseen_shift(shift_set: ShiftSet, used: Rows, prepared: Prepared) -> Shift:
     """The set, decoded and compared with train (of which meta is a part) and validation.
 
-    Raises FieldError if it does not fit or shares more than 0.1% of its images; fewer are not kept.
+    Raises FieldError if it does not fit or shares more than 0.1% of its samples; fewer are not
+    kept.
     """
     own = check_header(shift_set, used, prepared.classes, prepared.input_shape)
     shift = shift_of(shift_set, prepared.classes, prepared.input_shape)
@@ -127,7 +128,8 @@ def unseen_shift(shift_set: ShiftSet, used: Rows, prepared: Prepared) -> Shift:
     shift = shift._replace(kept=torch.tensor([digest not in shared for digest in found]))
     if shift.dropped > SHARED * len(found):
         there = "the study's train, meta or validation split"
-        problem = f"{shift.dropped} of its {len(found)} images are also in {there}"
+        noun = prepared.input_shape.noun
+        problem = f"{shift.dropped} of its {len(found)} {noun} are also in {there}"
         raise FieldError(
             "", f"{problem}, more than {SHARED:.1%}", "Remove them, or name other data."
         )
@@ -135,29 +137,44 @@ def unseen_shift(shift_set: ShiftSet, used: Rows, prepared: Prepared) -> Shift:
 
 
 def _digests(images: Tensor) -> Iterator[bytes]:
-    """A digest of each image's pixels. images: uint8 [N, C, H, W]."""
+    """A digest of each sample's values. images: [N, ...]."""
     for start in range(0, len(images), CHUNK):
-        for pixels in images[start : start + CHUNK].flatten(1).numpy():
-            yield hashlib.blake2b(pixels, digest_size=16).digest()
+        for values in images[start : start + CHUNK].flatten(1).numpy():
+            yield hashlib.blake2b(values, digest_size=16).digest()
 
 
-def shift_of(
-    shift_set: ShiftSet, classes: tuple[str, ...], input_shape: tuple[int, int, int]
-) -> Shift:
-    """The set for a study of these classes and images [C, H, W]. Raises FieldError."""
+def shift_of(shift_set: ShiftSet, classes: tuple[str, ...], inputs: Inputs) -> Shift:
+    """The set for a study of these classes and samples. Raises FieldError."""
     samples = _samples(shift_set)
-    _check_shape(samples.images.shape[1:], input_shape)
+    _check_fit(samples.images.shape[1:], samples.columns, inputs)
     found = None
     if not shift_set.ood:
         found = _labels(samples.labels, samples.names, classes, shift_set.ood)
-    images = torch.from_numpy(samples.images).expand(-1, input_shape[0], -1, -1)
+    images = torch.from_numpy(samples.images)
+    if inputs.kind == "image":
+        images = images.expand(-1, inputs[0], -1, -1)
+    elif inputs.are_named and len(samples.columns) == images.shape[1]:
+        images = images[:, [samples.columns.index(name) for name in inputs.columns]]
     labels = torch.from_numpy(samples.labels if found is None else found)
     return Shift(images, labels, found is None, torch.ones(len(labels), dtype=torch.bool))
 
 
-def _check_shape(found: tuple[int, ...], wanted: tuple[int, int, int]) -> None:
-    if found != wanted and not (found[0] == 1 and found[1:] == wanted[1:]):  # grayscale broadcasts
-        own, ours = (" x ".join(map(str, shape)) for shape in (found, wanted))
+def _check_fit(shape: tuple[int, ...], columns: tuple[str, ...], wanted: Inputs) -> None:
+    """Raise FieldError unless samples of this shape, with these columns, fit the study's."""
+    found = Inputs(shape, "image" if len(shape) == 3 else "features", columns)
+    if found.kind != wanted.kind:
+        raise FieldError("", f"has {found.noun}, the study {wanted.noun}")
+    if wanted.are_named and found.are_named:  # others beside them are left out
+        for name in wanted.columns:
+            if name not in columns:
+                problem = f"has no column '{name}', which the study has"
+                raise FieldError("", problem, nearest(name, list(columns)))
+    elif wanted.kind == "features" and found != wanted:
+        problem = f"its rows have {found[0]:,} numbers, the study's {wanted[0]:,}"
+        raise FieldError("", problem)
+    # Grayscale broadcasts.
+    elif found != wanted and not (found[0] == 1 and found[1:] == wanted[1:]):
+        own, ours = (" x ".join(map(str, sizes)) for sizes in (found, wanted))
         problem = f"its images are {own}, the study's {ours}"
         raise FieldError("", f"{problem} (channels, height, width)")
 
@@ -211,7 +228,8 @@ def _samples(shift_set: ShiftSet) -> Samples:
             _write(samples, directory)
     images, labels = (mapped(directory / f"{name}.npy").numpy() for name in ("images", "labels"))
     names = json.loads(read_text(directory / "names.json"))
-    return Samples(images, labels, {int(label): name for label, name in names.items()})
+    columns = tuple(json.loads(read_text(directory / "meta.json")).get("columns", ()))
+    return Samples(images, labels, {int(label): name for label, name in names.items()}, columns)
 
 
 def _is_whole(directory: Path) -> bool:
@@ -235,4 +253,5 @@ def _write(samples: Samples, directory: Path) -> None:
         files = [partial / name for name in ("images.npy", "labels.npy", "names.json")]
         sizes = {file.name: file.stat().st_size for file in files}
         sampled = {file.name: sampled_digest(file) for file in files}
-        (partial / "meta.json").write_text(json.dumps({"bytes": sizes, "sampled": sampled}))
+        meta = {"bytes": sizes, "sampled": sampled, "columns": samples.columns}
+        (partial / "meta.json").write_text(json.dumps(meta))

@@ -26,7 +26,7 @@ class TrialData:
         self.prepared = prepared
         self._augment = augment
         statistics = prepared.mean, prepared.std, device
-        train, validation = image_bytes(prepared, augment, padding)
+        train, validation = sample_bytes(prepared, augment, padding)
         self.train = DeviceSplit(
             load_split(prepared, "train"), *statistics, augment, padding, beside=validation
         )
@@ -40,7 +40,7 @@ class TrialData:
         return self._with_meta[share, seed]
 
     def images_of(self, rows: Tensor) -> Tensor:
-        """Images of train at these rows, normalised, not augmented; always on the CPU."""
+        """Samples of train at these rows, normalised, not augmented; always on the CPU."""
         chosen = Split(*(values[rows] for values in load_split(self.prepared, "train")))
         split = DeviceSplit(chosen, self.prepared.mean, self.prepared.std, "cpu")
         return split.images(0, len(rows))
@@ -55,12 +55,12 @@ class TrialData:
         return rest, self.train.subset(kept.nonzero().squeeze(-1), "none")
 
 
-def image_bytes(prepared: Prepared, augment: str, padding: int | None) -> tuple[int, int]:
+def sample_bytes(prepared: Prepared, augment: str, padding: int | None) -> tuple[int, int]:
     """The bytes that train, padded, and validation take on a device."""
-    shape = prepared.input_shape
-    edge = padding_of(augment, padding, shape[1])
-    train = padded_bytes(prepared.sizes["train"], shape, edge)
-    return train, padded_bytes(prepared.sizes["validation"], shape, 0)
+    inputs = prepared.input_shape
+    edge = padding_of(augment, padding, inputs)
+    train = padded_bytes(prepared.sizes["train"], inputs, edge)
+    return train, padded_bytes(prepared.sizes["validation"], inputs, 0)
 
 
 @functools.lru_cache(maxsize=2)

@@ -8,7 +8,7 @@ from typing import ClassVar
 from torch import nn
 
 from trainables.fields import number
-from trainables.inputs import Kind
+from trainables.kinds import Kind
 from trainables.model import Model, Network
 
 

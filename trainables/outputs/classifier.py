@@ -12,16 +12,19 @@ from torch import Tensor, nn
 
 from trainables.files.atomic import write_stream
 from trainables.files.saved import check_saved
+from trainables.inputs import across
+from trainables.kinds import Kind
 from trainables.model import Network
 
-# Images per forward pass in prediction: enough to fill a GPU, small enough for any.
+# Samples per forward pass in prediction: enough to fill a GPU, small enough for any.
 PREDICTION_BATCH = 1024
 
 
 class Classifier(nn.Module):
-    """Maps raw pixels to probabilities, in evaluation mode, float32, on the CPU.
+    """Maps raw samples to probabilities, in evaluation mode, float32, on the CPU.
 
-    A network on the CPU is taken over, not copied.
+    A sample is an image's pixels, in 0..255, or a row of numbers, as its data set gives them. A
+    network on the CPU is taken over, not copied. mean, std: per channel, or per column.
     """
 
     mean: Tensor
@@ -34,24 +37,25 @@ class Classifier(nn.Module):
         mean: tuple[float, ...],
         std: tuple[float, ...],
         temperature: float = 1.0,
+        kind: Kind = "image",
     ) -> None:
         super().__init__()
         on_cpu = all(each.device.type == "cpu" for each in network.parameters())
         if not on_cpu:
             network = copy.deepcopy(network)
         self.network = network.float().cpu()
-        self.register_buffer("mean", torch.tensor(mean, dtype=torch.float32)[:, None, None])
-        self.register_buffer("std", torch.tensor(std, dtype=torch.float32)[:, None, None])
+        self.register_buffer("mean", across(mean, kind))
+        self.register_buffer("std", across(std, kind))
         self.register_buffer("temperature", torch.tensor(temperature, dtype=torch.float32))
         self.eval()
 
     def logits(self, images: Tensor) -> Tensor:
-        """images: [N, C, H, W] in 0..255 -> logits [N, K], before the temperature."""
+        """images: [N, C, H, W] or [N, D] -> logits [N, K], before the temperature."""
         logits: Tensor = self.network((images.float() - self.mean) / self.std)
         return logits
 
     def forward(self, images: Tensor) -> Tensor:
-        """images: [N, C, H, W] in 0..255 -> probabilities [N, K]."""
+        """images: [N, C, H, W] or [N, D] -> probabilities [N, K]."""
         return (self.logits(images) / self.temperature).softmax(dim=-1)
 
     def save(self, path: Path) -> str:
@@ -67,6 +71,6 @@ class Classifier(nn.Module):
 
 
 def batches(images: Tensor) -> Iterator[Tensor]:
-    """The images [N, C, H, W] in batches for prediction."""
+    """The samples [N, ...] in batches for prediction."""
     for start in range(0, len(images), PREDICTION_BATCH):
         yield images[start : start + PREDICTION_BATCH]

@@ -406,7 +406,7 @@ class Learner:
         return self._program.eager_because
 
     def facts(self) -> dict[str, str]:
-        """The ways of training: precision, step, features, images, device."""
+        """The ways of training: precision, step, features, the samples' place, device."""
         device = self.device.type
         if device == "cuda":
             device = torch.cuda.get_device_name(self.device)
@@ -414,7 +414,7 @@ class Learner:
             "precision": self.config.precision,
             "step": "captured" if self._program.is_captured else "eager",
             "features": "compiled" if self._program.compiled_features else "eager",
-            "images": self.train.place,
+            self.data.prepared.input_shape.noun: self.train.place,
             "device": device,
         }
 
@@ -431,7 +431,8 @@ class Learner:
     def classifier(self) -> Classifier:
         """The trained model on the CPU, which takes over the network; temperature 1 for now."""
         prepared = self.data.prepared
-        return Classifier(self.network, prepared.mean, prepared.std)
+        kind = prepared.input_shape.kind
+        return Classifier(self.network, prepared.mean, prepared.std, kind=kind)
 
 
 def _to_host(values: Tensor) -> tuple[Tensor, Callable[[], None]]:

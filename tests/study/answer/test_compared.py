@@ -23,21 +23,21 @@ def test_with_many_seeds_it_says_how_many_samples_would_tell() -> None:
     """Without noise of seeds the half-width falls with the square root of the samples."""
     found = resolution_of(unwritten_study(["focal"]), {"accuracy": methods_of(0.0, 0.02)}, 500, 10)
     assert found is not None and found.half_width == approx(1.96 * 0.02, rel=1e-3)
-    assert found.images == approx(500 * (1.96 * 0.02 / 0.01) ** 2, rel=1e-3)
+    assert found.needed == approx(500 * (1.96 * 0.02 / 0.01) ** 2, rel=1e-3)
 
 
 def test_the_spread_of_few_seeds_is_not_known_well_enough() -> None:
     three = resolution_of(unwritten_study(["focal"]), {"accuracy": methods_of(0.0, 0.02)}, 500, 3)
     assert (
         three is not None
-        and three.images is None
+        and three.needed is None
         and three.half_width == approx(1.96 * 0.02, rel=1e-3)
     )
 
 
 def test_where_the_seeds_alone_hide_it_no_number_of_images_helps() -> None:
     found = resolution_of(unwritten_study(["focal"]), {"accuracy": methods_of(0.02, 0.01)}, 500, 10)
-    assert found is not None and found.images is None and found.half_width > 0.01
+    assert found is not None and found.needed is None and found.half_width > 0.01
 
 
 def test_where_accuracy_is_no_objective_nothing_is_said() -> None:

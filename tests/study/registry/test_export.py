@@ -23,8 +23,9 @@ from study.answer.choice import Choice
 from study.registry import export as exporting
 from study.registry import verify as verifying
 from study.registry.export import Exported, export
+from study.registry.registered_model import NotVerified
 from study.registry.upload import ExportError, check_names
-from study.registry.verify import NotVerified, examine, verify
+from study.registry.verify import examine, verify
 from study.schema.reading import spec_from_mapping
 from study.store.recorded import Recorded
 from study.store.study import Study

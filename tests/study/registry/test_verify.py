@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from study.registry.verify import NotVerified, VerifyReport, _keep, compare, metrics_of_probs
+from study.registry.registered_model import NotVerified
+from study.registry.verify import VerifyReport, _keep, compare, metrics_of_probs
 
 
 def tied() -> tuple[np.ndarray, np.ndarray, torch.Tensor]:

@@ -1,0 +1,7 @@
+"""The kinds of samples, and what people call them. Light: readers of a study use it too."""
+
+from typing import Literal, get_args
+
+Kind = Literal["image", "features"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+NOUNS: dict[str, str] = {"image": "images", "features": "rows"}
