@@ -53,6 +53,7 @@ SAME_PATH_LIMIT = 1e-5  # in probability
 METRIC_LIMIT = 1e-6
 TEMPERATURE_LIMIT = 1e-6  # relative: it is applied in float32
 BINS = 15
+LONGEST_TAG = 100_000  # characters: MLflow's MAX_MODEL_REGISTRY_TAG_VALUE_LENGTH
 
 
 @dataclass(frozen=True)
@@ -126,10 +127,12 @@ def first_line(error: BaseException) -> str:
 
 
 def tag_value(value: Any) -> str:
-    """A record's value as stored in its registry tag."""
-    if isinstance(value, str):
-        return value
-    return json.dumps(value)
+    """A record's value as stored in its registry tag; its digest where MLflow takes no text as
+    long, of many columns."""
+    text = value if isinstance(value, str) else json.dumps(value)
+    if len(text) > LONGEST_TAG:
+        return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+    return text
 
 
 def _finite(value: float) -> float | None:
