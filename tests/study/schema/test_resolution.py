@@ -14,7 +14,7 @@ PLAIN = {"name": "small", "data": {"name": "digits"}, "model": "mlp", "methods":
 def test_by_hand() -> None:
     """1.96 sqrt(.030 / 287) = .0200; and .01 needs (.0200 / .01)^2 times the images."""
     assert half_width(0.03, 287) == approx(1.959964 * (0.03 / 287) ** 0.5, rel=1e-6)
-    line = resolution_line(spec_from_mapping(PLAIN, "study.yaml"), 287)
+    line = resolution_line(spec_from_mapping(PLAIN, "study.yaml"), 287, "images")
     assert (
         line
         == "287 validation images resolve ±0.020, 0.028 or 0.051 in accuracy between two networks"
@@ -33,7 +33,5 @@ def test_it_is_the_spread_of_drawn_differences() -> None:
 @pytest.mark.parametrize("metric", ["ece", "nll"])
 def test_without_accuracy_nothing_is_said(metric: str) -> None:
     objectives = [{"metric": metric, "direction": "minimize"}]
-    assert (
-        resolution_line(spec_from_mapping({**PLAIN, "objectives": objectives}, "study.yaml"), 287)
-        == ""
-    )
+    spec = spec_from_mapping({**PLAIN, "objectives": objectives}, "study.yaml")
+    assert resolution_line(spec, 287, "rows") == ""
