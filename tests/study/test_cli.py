@@ -156,7 +156,7 @@ def test_evaluate_allocates_no_more_than_a_file_holds(
     (tmp_path / "one.npz").write_bytes(npy_of(shape))
     code, out, err = calstudy(capsys, "evaluate", tmp_path / "one.npz")
     assert code == 2 and err.endswith(
-        "is a single array. Save `logits` and `labels` with numpy.savez.\n"
+        "is a single array. Give an npz with `logits` or `probs`, and `labels`.\n"
     )
 
 

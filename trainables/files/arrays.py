@@ -3,7 +3,8 @@
 import io
 import math
 import zipfile
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -33,24 +34,36 @@ def read_arrays(
     working: by array, the bytes a value that casts, copies and results take in use, at most at one
     time.
     """
+    with _opened(path, wanted) as file:
+        _check_sizes(path, file, only, working or {})
+        file.seek(0)
+        with np.load(file, allow_pickle=False) as archive:
+            names = [name for name in archive.files if only is None or name in only]
+            found = {name: archive[name] for name in names}
+    for name, value in found.items():
+        # NumPy gives the bytes of a member that is no npy.
+        if not isinstance(value, np.ndarray):
+            raise FieldError(str(path), f"'{name}' is no array", f"Give {wanted}.")
+    return found
+
+
+def array_headers(path: Path, wanted: str) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+    """The shape and type that each array of an npz claims; none is read. Raises FieldError."""
+    with _opened(path, wanted) as file, zipfile.ZipFile(file) as archive:
+        members = [each for each in archive.infolist() if each.filename.endswith(".npy")]
+        return {each.filename.removesuffix(".npy"): _header(archive, each) for each in members}
+
+
+@contextmanager
+def _opened(path: Path, wanted: str) -> Iterator[BinaryIO]:
+    """The npz; whatever is wrong with it becomes a FieldError."""
     try:
         with open_regular(path) as file:
             if file.read(6) == np.lib.format.MAGIC_PREFIX:
-                raise FieldError(
-                    str(path), "is a single array", "Save `logits` and `labels` with numpy.savez."
-                )
-            is_zip = zipfile.is_zipfile(file)
-            if is_zip:
-                _check_sizes(path, file, only, working or {})
-            file.seek(0)
-            with np.load(file, allow_pickle=False) as archive:
-                names = [name for name in archive.files if only is None or name in only]
-                found = {name: archive[name] for name in names}
-        for name, value in found.items():
-            # NumPy gives the bytes of a member that is no npy.
-            if not isinstance(value, np.ndarray):
-                raise FieldError(str(path), f"'{name}' is no array", f"Give {wanted}.")
-        return found
+                raise FieldError(str(path), "is a single array", f"Give {wanted}.")
+            if not zipfile.is_zipfile(file):
+                raise FieldError(str(path), "is no npz", f"Give {wanted}.")
+            yield file
     except FileNotFoundError:
         raise FieldError(str(path), "no such file", f"Give {wanted}.") from None
     except NotAFile as error:
@@ -62,8 +75,7 @@ def read_arrays(
     except Exception as error:  # NumPy, zipfile and zlib raise anything on bad bytes
         # NumPy's advice, about a file it does not know and an array of objects.
         if "allow_pickle" in str(error):
-            problem = "holds Python objects" if is_zip else "is no npz"
-            raise FieldError(str(path), problem, f"Give {wanted}.") from None
+            raise FieldError(str(path), "holds Python objects", f"Give {wanted}.") from None
         said = getattr(error, "strerror", None) or str(error) or type(error).__name__
         reason = said.splitlines()[0]
         raise FieldError(str(path), f"cannot be read as npz ({reason})") from None

@@ -1,0 +1,293 @@
+"""Columns of parquet, csv and npz files, read by name as Arrow tables.
+
+Only what is asked for is read; pyarrow's and NumPy's errors become a FieldError.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from trainables.files.arrays import array_headers, read_arrays
+from trainables.files.regular import open_regular
+from trainables.problems import FieldError
+
+# The memory for a row, its sample aside; a few bytes of a file may claim any number of rows.
+ROW_BYTES = 128
+BLOCK = 8 * 2**20  # bytes of a csv that are read at a time
+HEADERS = 16  # a row of a csv may take as many times the bytes of its header, or a block
+SNIFFED = 1000  # rows of a csv that say whether a column holds numbers
+NUMBER = r"^([+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|(?i:nan|[+-]?inf|[+-]?infinity))$"
+TRUTH = r"^(?i:true|false)$"
+ARRAYS = "an npz with `features` [N, D] of numbers, `labels` [N] and, if there are any, `splits`"
+
+
+class Columns(ABC):
+    """The columns of a file."""
+
+    def __init__(self, file: Path, memory: int) -> None:
+        self.file = file
+        self.memory = memory
+
+    @abstractmethod
+    def schema(self) -> Any:
+        """The Arrow schema, with numbers and text as they are stored."""
+
+    @abstractmethod
+    def read(self, names: list[str]) -> Any:
+        """These columns, an Arrow table."""
+
+    @abstractmethod
+    def batches(self, names: list[str], size: int) -> Generator[Any, None, None]:
+        """These columns, a record batch of at most `size` rows at a time."""
+
+
+# ---- parquet -------------------------------------------------------------------------------------
+
+
+class ParquetColumns(Columns):
+    """A dictionary's column counts as one of its values."""
+
+    def schema(self) -> Any:
+        with opened_parquet(self.file, self.memory) as source:
+            schema = source.schema_arrow
+        for place, field in enumerate(schema):
+            schema = schema.set(place, field.with_type(_plain(field.type)))
+        return schema
+
+    def read(self, names: list[str]) -> Any:
+        with opened_parquet(self.file, self.memory) as source:
+            return _decoded(source.read(names))
+
+    def batches(self, names: list[str], size: int) -> Generator[Any, None, None]:
+        with opened_parquet(self.file, self.memory) as source:
+            for batch in source.iter_batches(size, columns=names):
+                # In the order of `names`, not of the file.
+                yield _decoded(batch.select(names))
+
+
+def _plain(kind: Any) -> Any:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def _decoded(table: Any) -> Any:
+    kinds = [field.with_type(_plain(field.type)) for field in table.schema]
+    return table.cast(pa.schema(kinds)) if kinds != list(table.schema) else table
+
+
+@contextmanager
+def opened_parquet(file: Path, memory: int) -> Iterator[Any]:
+    """The parquet file. Raises FieldError if it is none, or `memory` bytes cannot hold it."""
+    try:
+        with pq.ParquetFile(file) as source:
+            _check_footer(file, source.metadata, memory)
+            yield source
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).partition("\n")[0]
+        raise FieldError("path", f"{file} cannot be read as parquet: {reason}") from None
+
+
+def _check_footer(file: Path, footer: Any, limit: int) -> None:
+    """Raise FieldError if memory cannot hold a row group, of which pyarrow reads whole columns."""
+    what = f"{footer.num_rows:,} rows"
+    fix = "Keep fewer rows."
+    needed = footer.num_rows * ROW_BYTES
+    if needed <= limit:
+        what = "a row group"
+        fix = "Write smaller row groups."
+        groups = map(footer.row_group, range(footer.num_row_groups))
+        needed = max((group.total_byte_size for group in groups), default=0)
+    if needed > limit:
+        found = f"{what} of {file} would take {needed / 1e9:,.1f} GB"
+        raise FieldError("path", f"{found}, this machine's memory has {limit / 1e9:,.1f} GB", fix)
+
+
+# ---- csv -----------------------------------------------------------------------------------------
+
+
+class CsvColumns(Columns):
+    """UTF-8, commas and a header. All is read as text; of that only an empty field is missing."""
+
+    def schema(self) -> Any:
+        """A column is of numbers if one of its first values is, or all of them are missing."""
+        names = self._names()
+        schema = pa.schema([(name, pa.float64()) for name in names])
+        if len(set(names)) < len(names):  # pyarrow would read the first of them
+            return schema
+        with closing(self.batches(names, 0)) as batches:
+            head = next(batches, None)
+        for place, column in enumerate(() if head is None else head.columns):
+            values = pc.utf8_trim_whitespace(column.slice(0, SNIFFED).drop_null())
+            numbers = pc.match_substring_regex(values, f"{NUMBER}|{TRUTH}")
+            if len(values) and not pc.any(numbers).as_py():
+                schema = schema.set(place, pa.field(names[place], pa.string()))
+        return schema
+
+    def read(self, names: list[str]) -> Any:
+        schema = pa.schema([(name, pa.string()) for name in names])
+        return pa.Table.from_batches(self.batches(names, 0), schema)
+
+    def batches(self, names: list[str], size: int) -> Generator[Any, None, None]:
+        """Batches of text, of some megabytes whatever the `size`."""
+        wrong: list[Any] = []
+        try:
+            with self._opened(wrong, names) as stream:
+                yield from stream
+        except (pa.ArrowException, UnicodeError, OSError) as error:
+            raise self._problem(error, wrong) from None
+
+    def _names(self) -> list[str]:
+        try:
+            with self._opened([]) as stream:
+                return list(stream.schema.names)
+        except (pa.ArrowException, UnicodeError, OSError) as error:
+            raise self._problem(error, []) from None
+
+    def _opened(self, wrong: list[Any], names: list[str] | None = None) -> Any:
+        """A stream of record batches. wrong: gets the row with another number of fields."""
+
+        def refuse(row: Any) -> str:
+            wrong.append(row)
+            return "error"
+
+        with open_regular(self.file) as file:
+            header = len(file.readline(self.memory // (4 * HEADERS)))
+        return pyarrow.csv.open_csv(
+            self.file,
+            # By one thread: rows are counted.
+            pyarrow.csv.ReadOptions(use_threads=False, block_size=max(BLOCK, HEADERS * header)),
+            pyarrow.csv.ParseOptions(newlines_in_values=True, invalid_row_handler=refuse),
+            pyarrow.csv.ConvertOptions(
+                include_columns=names,
+                column_types=dict.fromkeys(names or (), pa.string()),
+                null_values=[""],
+                strings_can_be_null=True,
+            ),
+        )
+
+    def _problem(self, error: Exception, wrong: list[Any]) -> FieldError:
+        reason = str(error).partition("\n")[0]
+        if isinstance(error, UnicodeError) or "UTF8" in reason:
+            return FieldError("path", f"{self.file}, {self._not_utf8()}", "Save it as UTF-8.")
+        if wrong:
+            # pyarrow counts from 1, and the header too.
+            row = f"{self.file}, row {wrong[0].number - 2}"
+            found = f"{wrong[0].actual_columns} fields, the header has {wrong[0].expected_columns}"
+            mend = "Mend the row; a field with a comma or a quote is written in quotes."
+            return FieldError("path", f"{row}: {found}", mend)
+        if "Empty CSV" in reason:
+            mend = "Its first line names the columns, each further line is a row."
+            return FieldError("path", f"{self.file} has no rows", mend)
+        if "straddling" in reason:
+            mend = "Look for a quote that is not closed."
+            return FieldError("path", f"{self.file} has a row of many megabytes", mend)
+        return FieldError("path", f"{self.file} cannot be read as csv: {reason}")
+
+    def _not_utf8(self) -> str:
+        with open(self.file, "rb") as file:
+            for number, line in enumerate(file, 1):
+                try:
+                    line.decode()
+                except UnicodeDecodeError:
+                    return f"line {number} is not UTF-8"
+        return "a line is not UTF-8"
+
+
+# ---- npz -----------------------------------------------------------------------------------------
+
+
+class NpzColumns(Columns):
+    """arrays: the array of each column. features: the column of rows of numbers."""
+
+    def __init__(
+        self, file: Path, memory: int, arrays: Mapping[str, str], features: str, optional: str
+    ) -> None:
+        super().__init__(file, memory)
+        self.arrays = arrays
+        self.features = features
+        self.optional = optional
+
+    def schema(self) -> Any:
+        headers = self._asked(array_headers, self.file, ARRAYS)
+        for name, (_, dtype) in headers.items():
+            if name in self.arrays.values() and dtype.hasobject:
+                found = f"{self.file}: '{name}' holds Python objects"
+                raise FieldError(
+                    "path", found, "Save text with `.astype(str)`, numbers as numbers."
+                )
+        known = {name: headers[array] for name, array in self.arrays.items() if array in headers}
+        for name, array in self.arrays.items():
+            if name not in known and name != self.optional:
+                found = f"{self.file} has no array '{array}'"
+                mend = f"It has {', '.join(headers) or 'none'}. Give {ARRAYS}."
+                raise FieldError("features" if name == self.features else "label", found, mend)
+        shape, dtype = known[self.features]
+        if dtype.kind not in "fiub" or len(shape) != 2 or not shape[1]:
+            found = f"'{self.arrays[self.features]}' is {dtype} {list(shape)}"
+            raise FieldError("features", f"{self.file}: {found}, not numbers [N, D]")
+        for name, (others, of) in known.items():
+            if name != self.features and others != shape[:1]:
+                found = f"{self.file}: '{self.arrays[name]}' is {of} {list(others)}"
+                rows = f"'{self.arrays[self.features]}' has {shape[0]:,} rows"
+                raise FieldError("path", f"{found}, but {rows}", "Give one value for each row.")
+        kinds = [(name, _kind(of)) for name, (_, of) in known.items() if name != self.features]
+        return pa.schema([(self.features, pa.list_(pa.float32(), shape[1])), *kinds])
+
+    def read(self, names: list[str]) -> Any:
+        found = self._arrays(names)
+        return pa.table({name: pa.array(found[name]) for name in names})
+
+    def batches(self, names: list[str], size: int) -> Generator[Any, None, None]:
+        values = self._arrays([self.features])[self.features]
+        for start in range(0, len(values), size):
+            part = values[start : start + size]
+            if part.dtype != np.float32:
+                part = part.astype(np.float64)
+            flat = pa.array(np.ascontiguousarray(part).reshape(-1))
+            column = pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
+            yield pa.record_batch({self.features: column})
+
+    def _arrays(self, names: list[str]) -> dict[str, np.ndarray]:
+        wanted = {self.arrays[name]: name for name in names}
+        found = self._asked(read_arrays, self.file, ARRAYS, wanted, dict.fromkeys(wanted, 4))
+        arrays = {wanted[array]: value for array, value in found.items()}
+        # pyarrow takes numbers in this machine's order of bytes.
+        return {
+            name: value.astype(value.dtype.newbyteorder("="), copy=False)
+            for name, value in arrays.items()
+        }
+
+    def _asked(self, function: Any, *given: Any) -> Any:
+        try:
+            return function(*given)
+        except FieldError as error:
+            raise FieldError("path", f"{self.file} {error.found}", error.mend) from None
+
+
+def _kind(dtype: np.dtype[Any]) -> Any:
+    """The Arrow type of an array of labels or splits; null: of none that we read."""
+    if dtype.kind == "U":
+        return pa.string()
+    return pa.from_numpy_dtype(dtype) if dtype.kind in "iubf" else pa.null()
+
+
+def parsed(column: Any) -> tuple[Any, int | None]:
+    """Text without gaps as Arrow numbers, and the first place that holds none.
+
+    true and false are 1 and 0.
+    """
+    try:
+        return pc.cast(column, pa.float64()), None
+    except pa.ArrowInvalid:
+        text = pc.utf8_trim_whitespace(column)
+    truth = pc.match_substring_regex(text, TRUTH)
+    text = pc.if_else(truth, pc.if_else(pc.equal(pc.utf8_lower(text), "true"), "1", "0"), text)
+    wrong = pc.index(pc.match_substring_regex(text, NUMBER), False).as_py()
+    return (None, wrong) if wrong >= 0 else (pc.cast(text, pa.float64()), None)

@@ -1,0 +1,407 @@
+"""Shared base of data sets whose samples are rows of files: their splits, labels, class names.
+
+A file with a column of split names, or a folder with one file per split (`train.parquet`) or its
+shards (`train-00000-of-00002.parquet`).
+"""
+
+import hashlib
+import json
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trainables.data.shared.splits import KNOWN_NAMES, check_splits, limited, split_names
+from trainables.dataset import Dataset, Header, Progress, RawData, RawSplit, Rows, Samples, nothing
+from trainables.fields import number, path_text, text
+from trainables.files.digest import file_digest
+from trainables.plain import Value
+from trainables.problems import FieldError, nearest
+
+SPLIT_COLUMN = "split"
+MOST_NAMES = 1000  # compared with a misspelt one
+LONGEST_MEND = 400  # characters; a table may have any number of columns
+
+
+class Labels(NamedTuple):
+    """The labels of all rows, as numbers."""
+
+    numbers: np.ndarray  # [rows] int64
+    class_names: list[str] | None  # if the files have them
+    words: bool = False  # whether the files have words in place of numbers
+
+
+class Listing(NamedTuple):
+    """All rows of all files, numbered consecutively."""
+
+    files: list[Path]
+    starts: np.ndarray  # [files] number of the first row of each file
+    labels: np.ndarray  # [rows] int64
+    splits: np.ndarray  # [rows] the split's name in the source
+    split_names: list[str]
+    class_names: list[str] | None
+    words: bool
+
+    @property
+    def names(self) -> dict[int, str]:
+        return dict(enumerate(self.class_names or []))
+
+    def file_of(self, row: int) -> int:
+        return int(np.searchsorted(self.starts, row, side="right")) - 1
+
+    def place(self, row: int) -> str:
+        """`train.parquet, row 17`, for messages; rows count from 0 in each file."""
+        file = self.file_of(row)
+        return f"{self.files[file]}, row {row - self.starts[file]}"
+
+    def said(self, label: int) -> str:
+        """The label as it is in the file."""
+        return f"'{self.names[label]}'" if self.words else str(label)
+
+
+class Content(NamedTuple):
+    """The samples of each split, and what a data set says of them."""
+
+    arrays: dict[str, np.ndarray]
+    columns: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowFiles(Dataset, ABC):
+    """Without `splits`, splits named train, validation (valid, val, dev) and test are used; with
+    only train and validation, the latter becomes the sealed test split. With `splits`, other splits
+    are ignored.
+    """
+
+    endings: ClassVar[tuple[str, ...]] = (".parquet",)  # of the files in a folder
+
+    path: str = path_text(doc="a parquet file, or a folder of them")
+    label: str = text("label", doc="column of class numbers")
+    split_column: str = text(SPLIT_COLUMN, doc="column of split names, if the file has one")
+    splits: dict[str, str] | None = text(
+        None, doc="name of each split in the file, e.g. {train: train, test: val}"
+    )
+    limit: int | None = number(None, low=1, doc="maximum rows per split, stratified by label")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_splits(self.splits)
+
+    # ---- what each kind of file does in its own way ----------------------------------------------
+
+    @property
+    @abstractmethod
+    def _picked(self) -> str | list[str] | None:
+        """The option that picks the columns of a sample."""
+
+    @abstractmethod
+    def _schema(self, file: Path) -> Any:
+        """The Arrow schema of a file."""
+
+    @abstractmethod
+    def _read(self, file: Path, columns: list[str]) -> Any:
+        """These columns of a file, an Arrow table."""
+
+    @abstractmethod
+    def _batches(self, file: Path, columns: list[str], size: int) -> Iterator[Any]:
+        """The same, a record batch of about `size` rows at a time."""
+
+    @abstractmethod
+    def _content(
+        self, listing: Listing, rows: dict[str, np.ndarray], progress: Progress = nothing
+    ) -> Content:
+        """The samples of these rows of each split, in row order. Raises FieldError."""
+
+    @abstractmethod
+    def _described(
+        self, listing: Listing, rows: np.ndarray
+    ) -> tuple[tuple[int, ...], tuple[str, ...]]:
+        """The shape of one of these samples, and the columns' names, with little decoded."""
+
+    def _numbered(self, files: list[Path], columns: list[Any], splits: np.ndarray) -> Labels:
+        """The labels, of one Arrow array for each file."""
+        arrays = [column.to_numpy(zero_copy_only=False).astype(np.int64) for column in columns]
+        names = self._metadata_names(files[0]) or self._column_names(files)
+        return Labels(np.concatenate(arrays), names)
+
+    def _matches(self, file: Path, found: Any, value: Value) -> bool:
+        """Whether a value of a column is the one in `where`."""
+        return bool(found == value)
+
+    # ---- a data set ------------------------------------------------------------------------------
+
+    def source_digest(self) -> str:
+        options = [self._picked, self.label, self.split_column, self.splits, self.limit]
+        digest = hashlib.sha256(json.dumps(options, sort_keys=True).encode())
+        for file in self._files():
+            # In a folder the file name gives the split; a single file may have any name.
+            name = "" if Path(self.path).is_file() else file.name
+            digest.update(f"{name} {file_digest(file)}\n".encode())
+        return digest.hexdigest()
+
+    def read(self, progress: Progress = nothing) -> RawData:
+        listing = self._listing()
+        num_classes, rows = self._taken(listing)
+        arrays, columns, notes = self._content(listing, rows, progress)
+        classes = (listing.class_names or [])[:num_classes]
+        if len(classes) < num_classes:
+            classes = list(map(str, range(num_classes)))
+        splits = {
+            name: RawSplit(arrays[name], listing.labels[taken]) for name, taken in rows.items()
+        }
+        return replace(RawData.of(tuple(classes), splits), columns=columns, notes=notes)
+
+    def source_rows(self) -> Rows:
+        listing = self._listing()
+        return _by_file(listing, np.concatenate(list(self._taken(listing)[1].values())))
+
+    def samples(self, where: dict[str, Value] | None = None) -> Samples:
+        """Rows with the values in `where`, by default of test; labels are not checked."""
+        listing = self._listing()
+        rows = self._sampled(listing, where)
+        content = self._content(listing, {"all": rows})
+        labels = listing.labels[rows]
+        return Samples(content.arrays["all"], labels, listing.names, content.columns)
+
+    def samples_header(self, where: dict[str, Value] | None = None) -> Header:
+        listing = self._listing()
+        rows = self._sampled(listing, where)
+        shape, columns = self._described(listing, rows)
+        return Header(_by_file(listing, rows), shape, listing.labels[rows], listing.names, columns)
+
+    # ---- rows ------------------------------------------------------------------------------------
+
+    def _taken(self, listing: Listing) -> tuple[int, dict[str, np.ndarray]]:
+        """K, and the rows of each split."""
+        names = split_names(self.splits, listing.split_names, self.path)
+        rows = {ours: np.flatnonzero(listing.splits == theirs) for ours, theirs in names.items()}
+        num_classes = self._check_labels(listing, rows)
+        for name, taken in rows.items():
+            rows[name] = taken[limited(listing.labels[taken], self.limit, name, num_classes)]
+        return num_classes, rows
+
+    def _called(self, ours: str, there: Sequence[str]) -> str | None:
+        """Our split's name among those in the source; None if it has none."""
+        known = (theirs for theirs in there if theirs.lower() in KNOWN_NAMES[ours])
+        return (self.splits or {}).get(ours) or next(known, None)
+
+    def _sampled(self, listing: Listing, where: dict[str, Value] | None) -> np.ndarray:
+        where = where or {}
+        test = self._called("test", listing.split_names)
+        whole = test is None or self.split_column in where
+        kept = self._where(listing, where) & (whole | (listing.splits == test))
+        rows = np.flatnonzero(kept)
+        if not len(rows):
+            mend = ""
+            if any(isinstance(value, list) for value in where.values()):
+                mend = "Each value must be a single one, not a list."
+            raise FieldError("where", f"no row of {self.path} matches {json.dumps(where)}", mend)
+        return rows
+
+    def _where(self, listing: Listing, where: dict[str, Value]) -> np.ndarray:
+        """[rows] bool: which rows have these values."""
+        kept = np.ones(len(listing.labels), dtype=bool)
+        if not where:
+            return kept
+        for start, file in zip(listing.starts, listing.files, strict=True):
+            there = self._schema(file).names
+            for column in where:
+                check_column("where", file, column, there)
+            columns = self._read(file, list(where))
+            for column, value in where.items():
+                found = [self._matches(file, here, value) for here in columns[column].to_pylist()]
+                kept[start : start + len(found)] &= np.array(found, dtype=bool)
+        return kept
+
+    def _files(self) -> list[Path]:
+        path = Path(self.path)
+        if path.is_file():
+            return [path]
+        if not path.exists():
+            near = [other.name for other in self._inside(path.parent)][:20]
+            hint = nearest(path.name, near) if near else ""
+            raise FieldError("path", f"there is no {path}", hint)
+        files = self._inside(path)
+        if not files:
+            kinds = _either([ending.removeprefix(".") for ending in self.endings])
+            hint = f"Give a {kinds} file, or a folder with {kinds} files."
+            if near := sorted({str(file.parent) for file in self._inside(path, "*/")}):
+                hint = nearest(str(path), near)
+            raise FieldError("path", f"no {_either(self.endings)} file in {path}", hint)
+        return files
+
+    def _inside(self, folder: Path, under: str = "") -> list[Path]:
+        """The files in a folder, in order. under: of which folders below it."""
+        return sorted(chain.from_iterable(folder.glob(f"{under}*{end}") for end in self.endings))
+
+    def _listing(self) -> Listing:
+        files = self._files()
+        labels = []
+        splits = []
+        names: set[str] = set()
+        starts = [0]
+        for file in files:
+            schema = self._schema(file)
+            self._check_schema(file, schema)
+            wanted = (self.label, self.split_column)
+            columns = self._read(file, [name for name in schema.names if name in wanted])
+            labels.append(_whole("label", "label", "Remove the row.", file, columns[self.label]))
+            if self.split_column in columns.column_names:
+                names_here = columns[self.split_column]
+                column = _whole("split_column", "split", "Add one.", file, names_here)
+                splits.append(np.array(column.to_pylist(), dtype=str))
+                names.update(splits[-1].tolist())
+            else:
+                name = "train"
+                if Path(self.path).is_dir():  # `train-00000-of-00002.parquet` is train
+                    name = re.sub(r"-\d+-of-\d+$", "", file.stem)
+                splits.append(np.full(columns.num_rows, name))
+                names.add(name)
+            starts.append(starts[-1] + columns.num_rows)
+        if starts[-1] == 0:
+            raise FieldError("path", f"{self.path} has no rows: its train split is empty")
+        of_rows = np.concatenate(splits)
+        numbered = self._numbered(files, labels, of_rows)
+        return Listing(
+            files=files,
+            starts=np.array(starts[:-1]),
+            labels=numbered.numbers,
+            splits=of_rows,
+            split_names=sorted(names),
+            class_names=numbered.class_names,
+            words=numbered.words,
+        )
+
+    def _check_schema(self, file: Path, schema: Any) -> None:
+        check_column("label", file, self.label, schema.names)
+        # Without a split column the file name gives the split, unless the user named a column.
+        if self.split_column != SPLIT_COLUMN:
+            check_column("split_column", file, self.split_column, schema.names)
+
+    def _parts(
+        self, listing: Listing, wanted: np.ndarray, columns: list[str], size: int
+    ) -> Generator[tuple[int, np.ndarray, Any], None, None]:
+        """(index of the first in `wanted`, rows, their record batch), one batch at a time.
+
+        wanted: row numbers in order.
+        """
+        for file, first in zip(listing.files, listing.starts, strict=True):
+            for batch in self._batches(file, columns, size):
+                start, stop = np.searchsorted(wanted, (first, first + len(batch)))
+                if start < stop:
+                    yield (
+                        start,
+                        wanted[start:stop],
+                        batch.take(pa.array(wanted[start:stop] - first)),
+                    )
+                first += len(batch)
+
+    # ---- labels ----------------------------------------------------------------------------------
+
+    def _check_labels(self, listing: Listing, rows: dict[str, np.ndarray]) -> int:
+        """K: labels are 0 to K - 1 in every split, and train has them all; FieldError otherwise."""
+        labels = listing.labels
+        for name, taken in rows.items():
+            if not len(taken):
+                raise FieldError("path", f"the {name} split of {self.path} is empty")
+            negative = taken[labels[taken] < 0]
+            if len(negative):
+                found = f"{listing.place(negative[0])}: the label is {labels[negative[0]]}"
+                fix = "Remove rows without a label, or exclude their split with `splits`."
+                raise FieldError("label", found, f"Labels start at 0; {fix}")
+        present = np.unique(labels[rows["train"]])
+        num_classes = int(present[-1]) + 1
+        if len(present) < num_classes:
+            gap = int(np.flatnonzero(present != np.arange(len(present)))[0])
+            problem = f"no training sample has label {gap}, but the highest is {num_classes - 1}."
+            raise FieldError("label", f"{problem} Number the classes from 0 without gaps")
+        if num_classes == 1:
+            found = f"all training samples of {self.path} have label {listing.said(0)}"
+            raise FieldError("label", f"{found}; at least two classes are needed")
+        for name, taken in rows.items():
+            beyond = taken[labels[taken] >= num_classes]
+            if len(beyond):
+                said = listing.said(labels[beyond[0]])
+                found = f"{listing.place(beyond[0])}: the label is {said} in {name}"
+                there = "none" if listing.words else f"0 to {num_classes - 1}"
+                problem = f"{found}, but train has {there}."
+                raise FieldError("label", f"{problem} Remove classes that are not in train")
+        return num_classes
+
+    def _metadata_names(self, file: Path) -> list[str] | None:
+        """Class names from the schema metadata written by Hugging Face's `datasets`."""
+        try:
+            metadata = self._schema(file).metadata
+            features = json.loads(metadata[b"huggingface"])["info"]["features"]
+            names = features[self.label]["names"]
+        except (TypeError, KeyError, ValueError):
+            return None
+        if not isinstance(names, list):
+            return None
+        return [str(name) for name in names]
+
+    def _column_names(self, files: list[Path]) -> list[str] | None:
+        """Names from a text column `class`, if each label has exactly one, and its own."""
+        names: dict[int, set[str]] = {}
+        for file in files:
+            schema = self._schema(file)
+            if "class" not in schema.names or self.label == "class":
+                return None
+            if not pa.types.is_string(schema.field("class").type):
+                return None
+            columns = self._read(file, [self.label, "class"])
+            for pair in columns.group_by([self.label, "class"]).aggregate([]).to_pylist():
+                if (label := int(pair[self.label])) >= 0:
+                    names.setdefault(label, set()).add(pair["class"])
+        named = list(chain.from_iterable(names[label] for label in sorted(names)))
+        if sorted(names) != list(range(len(named))):
+            return None
+        if None in named or len(set(named)) < len(named):
+            return None
+        return named
+
+
+def _by_file(listing: Listing, rows: np.ndarray) -> Rows:
+    """Row numbers by the digest of the file, whatever its name."""
+    found: Rows = {}
+    for file, first, stop in zip(
+        listing.files, listing.starts, [*listing.starts[1:], len(listing.labels)], strict=True
+    ):
+        inside = rows[(rows >= first) & (rows < stop)] - first
+        if len(inside):
+            digest = file_digest(file)
+            found[digest] = np.concatenate([found.get(digest, inside[:0]), inside])
+    return found
+
+
+def check_column(option: str, file: Path, column: str, names: list[str]) -> None:
+    """Raise FieldError, with the nearest name, if the file has no such column."""
+    if column in names:
+        return
+    mend = nearest(column, names[:MOST_NAMES])
+    if len(mend) > LONGEST_MEND:
+        mend = f"{len(names):,} columns, the first are {', '.join(names[:10])}."
+    raise FieldError(option, f"{file} has no column '{column}'", mend)
+
+
+def _either(words: Sequence[str]) -> str:
+    """`a, b or c`."""
+    *rest, last = words
+    return f"{', '.join(rest)} or {last}" if rest else last
+
+
+def _whole(option: str, what: str, mend: str, file: Path, column: Any) -> Any:
+    """The column in one piece. Raises FieldError if a value is missing."""
+    column = column.combine_chunks()
+    if column.null_count:
+        row = pc.index(column.is_null(), True)
+        raise FieldError(option, f"{file}, row {row}: the {what} is missing", mend)
+    return column
