@@ -144,4 +144,4 @@ class Dataset(Settings, ABC):
     def _refuse_where(self, where: dict[str, Value] | None) -> None:
         if where is not None:
             found = f"{type(self).__name__} has no columns to select rows by"
-            raise FieldError("where", found, "Parquet files do.")
+            raise FieldError("where", found, "Tables and parquet files do.")

@@ -130,6 +130,7 @@ def _kinds(wanted: tuple[type, ...]) -> str:
         str: "text",
         bool: "true or false",
         dict: "a mapping",
+        list: "a list",
     }
     return " or ".join(names.get(kind, kind.__name__) for kind in wanted if kind is not type(None))
 

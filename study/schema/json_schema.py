@@ -27,6 +27,7 @@ TYPES = {
     str: "string",
     bool: "boolean",
     dict: "object",
+    list: "array",
     type(None): "null",
 }
 PIN: Schema = {

@@ -4,7 +4,7 @@ Only what is asked for is read; pyarrow's and NumPy's errors become a FieldError
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -57,10 +57,7 @@ class ParquetColumns(Columns):
 
     def schema(self) -> Any:
         with opened_parquet(self.file, self.memory) as source:
-            schema = source.schema_arrow
-        for place, field in enumerate(schema):
-            schema = schema.set(place, field.with_type(_plain(field.type)))
-        return schema
+            return _plain(source.schema_arrow)
 
     def read(self, names: list[str]) -> Any:
         with opened_parquet(self.file, self.memory) as source:
@@ -73,13 +70,18 @@ class ParquetColumns(Columns):
                 yield _decoded(batch.select(names))
 
 
-def _plain(kind: Any) -> Any:
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
+def _plain(schema: Any) -> Any:
+    """The schema with each dictionary replaced by the type of its values."""
+    dictionaries = pa.types.is_dictionary
+    fields = [
+        field.with_type(field.type.value_type) if dictionaries(field.type) else field
+        for field in schema
+    ]
+    return pa.schema(fields, schema.metadata)
 
 
 def _decoded(table: Any) -> Any:
-    kinds = [field.with_type(_plain(field.type)) for field in table.schema]
-    return table.cast(pa.schema(kinds)) if kinds != list(table.schema) else table
+    return table.cast(_plain(table.schema))
 
 
 @contextmanager
@@ -113,22 +115,24 @@ def _check_footer(file: Path, footer: Any, limit: int) -> None:
 
 
 class CsvColumns(Columns):
-    """UTF-8, commas and a header. All is read as text; of that only an empty field is missing."""
+    """UTF-8, commas and a header. All is read as text; of that only an empty field is missing.
+
+    text: columns that hold no numbers, whatever they look like.
+    """
+
+    def __init__(self, file: Path, memory: int, text: Collection[str]) -> None:
+        super().__init__(file, memory)
+        self.text = text
 
     def schema(self) -> Any:
         """A column is of numbers if one of its first values is, or all of them are missing."""
         names = self._names()
-        schema = pa.schema([(name, pa.float64()) for name in names])
-        if len(set(names)) < len(names):  # pyarrow would read the first of them
-            return schema
-        with closing(self.batches(names, 0)) as batches:
-            head = next(batches, None)
-        for place, column in enumerate(() if head is None else head.columns):
-            values = pc.utf8_trim_whitespace(column.slice(0, SNIFFED).drop_null())
-            numbers = pc.match_substring_regex(values, f"{NUMBER}|{TRUTH}")
-            if len(values) and not pc.any(numbers).as_py():
-                schema = schema.set(place, pa.field(names[place], pa.string()))
-        return schema
+        text = set(self.text)
+        if len(set(names)) == len(names):  # else pyarrow would read the first of each
+            with closing(self.batches(names, 0)) as batches:
+                head = next(batches, None)
+            text.update(name for name in names if head is not None and _is_text(head.column(name)))
+        return pa.schema([(name, pa.string() if name in text else pa.float64()) for name in names])
 
     def read(self, names: list[str]) -> Any:
         schema = pa.schema([(name, pa.string()) for name in names])
@@ -242,17 +246,12 @@ class NpzColumns(Columns):
 
     def read(self, names: list[str]) -> Any:
         found = self._arrays(names)
-        return pa.table({name: pa.array(found[name]) for name in names})
+        return pa.table({name: _column(found[name]) for name in names})
 
     def batches(self, names: list[str], size: int) -> Generator[Any, None, None]:
         values = self._arrays([self.features])[self.features]
         for start in range(0, len(values), size):
-            part = values[start : start + size]
-            if part.dtype != np.float32:
-                part = part.astype(np.float64)
-            flat = pa.array(np.ascontiguousarray(part).reshape(-1))
-            column = pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
-            yield pa.record_batch({self.features: column})
+            yield pa.record_batch({self.features: _column(values[start : start + size])})
 
     def _arrays(self, names: list[str]) -> dict[str, np.ndarray]:
         wanted = {self.arrays[name]: name for name in names}
@@ -271,11 +270,28 @@ class NpzColumns(Columns):
             raise FieldError("path", f"{self.file} {error.found}", error.mend) from None
 
 
+def _column(values: np.ndarray) -> Any:
+    """The Arrow array, of lists if there are rows of numbers."""
+    if values.ndim == 1:
+        return pa.array(values)
+    if values.dtype != np.float32:
+        values = values.astype(np.float64)
+    flat = pa.array(np.ascontiguousarray(values).reshape(-1))
+    return pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
+
+
 def _kind(dtype: np.dtype[Any]) -> Any:
     """The Arrow type of an array of labels or splits; null: of none that we read."""
     if dtype.kind == "U":
         return pa.string()
     return pa.from_numpy_dtype(dtype) if dtype.kind in "iubf" else pa.null()
+
+
+def _is_text(column: Any) -> bool:
+    """Whether the first values of a column are text, all that are there."""
+    values = pc.utf8_trim_whitespace(column.slice(0, SNIFFED).drop_null())
+    numbers = pc.match_substring_regex(values, f"{NUMBER}|{TRUTH}")
+    return len(values) > 0 and not pc.any(numbers).as_py()
 
 
 def parsed(column: Any) -> tuple[Any, int | None]:

@@ -231,11 +231,11 @@ class RowFiles(Dataset, ABC):
             raise FieldError("path", f"there is no {path}", hint)
         files = self._inside(path)
         if not files:
-            kinds = _either([ending.removeprefix(".") for ending in self.endings])
+            kinds = either([ending.removeprefix(".") for ending in self.endings])
             hint = f"Give a {kinds} file, or a folder with {kinds} files."
             if near := sorted({str(file.parent) for file in self._inside(path, "*/")}):
                 hint = nearest(str(path), near)
-            raise FieldError("path", f"no {_either(self.endings)} file in {path}", hint)
+            raise FieldError("path", f"no {either(self.endings)} file in {path}", hint)
         return files
 
     def _inside(self, folder: Path, under: str = "") -> list[Path]:
@@ -392,7 +392,7 @@ def check_column(option: str, file: Path, column: str, names: list[str]) -> None
     raise FieldError(option, f"{file} has no column '{column}'", mend)
 
 
-def _either(words: Sequence[str]) -> str:
+def either(words: Sequence[str]) -> str:
     """`a, b or c`."""
     *rest, last = words
     return f"{', '.join(rest)} or {last}" if rest else last
