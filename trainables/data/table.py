@@ -156,19 +156,19 @@ class Table(RowFiles):
 
     # ---- labels ----------------------------------------------------------------------------------
 
-    def _numbered(self, files: list[Path], columns: list[Any], splits: np.ndarray) -> Labels:
+    def _numbered(self, schemas: dict[Path, Any], columns: list[Any], splits: np.ndarray) -> Labels:
         """Words are numbered in sorted order, those of train first; whole numbers stay as they
         are."""
         if all(_is_class_number(column.type) for column in columns):
             numbers = [column.cast(pa.int64(), safe=False) for column in columns]
-            return super()._numbered(files, numbers, splits)
+            return super()._numbered(schemas, numbers, splits)
         found = pa.concat_arrays([column.cast(pa.large_string()) for column in columns])
         found = found.dictionary_encode()
         words = found.dictionary.to_pylist()
         places = found.indices.to_numpy()
         if all(map(WHOLE.fullmatch, words)):
             ours = np.array(list(map(int, words)), dtype=np.int64)[places]
-            return super()._numbered(files, [pa.array(ours)], splits)
+            return super()._numbered(schemas, [pa.array(ours)], splits)
         train = self._called("train", sorted(set(splits.tolist())))
         in_train = set(places[splits == train].tolist())
         order = sorted(range(len(words)), key=lambda place: (place not in in_train, words[place]))
@@ -180,10 +180,10 @@ class Table(RowFiles):
         """The columns of a sample, in the order of train's first file. All files have them."""
         train = self._called("train", listing.split_names)
         first = listing.files[listing.file_of(int((listing.splits == train).argmax()))]
-        schema = self._schema(first)
+        schema = listing.schemas[first]
         names = self._wanted or _usual(first, schema, (self.label, self.split_column))
-        for file in listing.files:
-            _check_features(file, self._schema(file), names, schema)
+        for file, there in listing.schemas.items():
+            _check_features(file, there, names, schema)
         return [Feature(name, self._width(first, schema.field(name))) for name in names]
 
     def _width(self, file: Path, field: Any) -> int | None:

@@ -288,10 +288,14 @@ def _kind(dtype: np.dtype[Any]) -> Any:
 
 
 def _is_text(column: Any) -> bool:
-    """Whether the first values of a column are text, all that are there."""
-    values = pc.utf8_trim_whitespace(column.slice(0, SNIFFED).drop_null())
-    numbers = pc.match_substring_regex(values, f"{NUMBER}|{TRUTH}")
-    return len(values) > 0 and not pc.any(numbers).as_py()
+    """Whether all the first values of a column are text."""
+    values = column.slice(0, SNIFFED).drop_null()
+    try:
+        pc.cast(values, pa.float64())
+    except pa.ArrowInvalid:
+        numbers = pc.match_substring_regex(pc.utf8_trim_whitespace(values), f"{NUMBER}|{TRUTH}")
+        return not pc.any(numbers).as_py()
+    return False
 
 
 def parsed(column: Any) -> tuple[Any, int | None]:

@@ -42,6 +42,7 @@ class Listing(NamedTuple):
     """All rows of all files, numbered consecutively."""
 
     files: list[Path]
+    schemas: dict[Path, Any]  # of Arrow, of each file
     starts: np.ndarray  # [files] number of the first row of each file
     labels: np.ndarray  # [rows] int64
     splits: np.ndarray  # [rows] the split's name in the source
@@ -126,10 +127,10 @@ class RowFiles(Dataset, ABC):
     ) -> tuple[tuple[int, ...], tuple[str, ...]]:
         """The shape of one of these samples, and the columns' names, with little decoded."""
 
-    def _numbered(self, files: list[Path], columns: list[Any], splits: np.ndarray) -> Labels:
-        """The labels, of one Arrow array for each file."""
+    def _numbered(self, schemas: dict[Path, Any], columns: list[Any], splits: np.ndarray) -> Labels:
+        """The labels. columns: theirs, an Arrow array of each file."""
         arrays = [column.to_numpy(zero_copy_only=False).astype(np.int64) for column in columns]
-        names = self._metadata_names(files[0]) or self._column_names(files)
+        names = self._metadata_names(schemas) or self._column_names(schemas)
         return Labels(np.concatenate(arrays), names)
 
     def _matches(self, file: Path, found: Any, value: Value) -> bool:
@@ -212,9 +213,8 @@ class RowFiles(Dataset, ABC):
         if not where:
             return kept
         for start, file in zip(listing.starts, listing.files, strict=True):
-            there = self._schema(file).names
             for column in where:
-                check_column("where", file, column, there)
+                check_column("where", file, column, listing.schemas[file].names)
             columns = self._read(file, list(where))
             for column, value in where.items():
                 found = [self._matches(file, here, value) for here in columns[column].to_pylist()]
@@ -243,13 +243,12 @@ class RowFiles(Dataset, ABC):
         return sorted(chain.from_iterable(folder.glob(f"{under}*{end}") for end in self.endings))
 
     def _listing(self) -> Listing:
-        files = self._files()
+        schemas = {file: self._schema(file) for file in self._files()}
         labels = []
         splits = []
         names: set[str] = set()
         starts = [0]
-        for file in files:
-            schema = self._schema(file)
+        for file, schema in schemas.items():
             self._check_schema(file, schema)
             wanted = (self.label, self.split_column)
             columns = self._read(file, [name for name in schema.names if name in wanted])
@@ -269,9 +268,10 @@ class RowFiles(Dataset, ABC):
         if starts[-1] == 0:
             raise FieldError("path", f"{self.path} has no rows: its train split is empty")
         of_rows = np.concatenate(splits)
-        numbered = self._numbered(files, labels, of_rows)
+        numbered = self._numbered(schemas, labels, of_rows)
         return Listing(
-            files=files,
+            files=list(schemas),
+            schemas=schemas,
             starts=np.array(starts[:-1]),
             labels=numbered.numbers,
             splits=of_rows,
@@ -336,11 +336,11 @@ class RowFiles(Dataset, ABC):
                 raise FieldError("label", f"{problem} Remove classes that are not in train")
         return num_classes
 
-    def _metadata_names(self, file: Path) -> list[str] | None:
-        """Class names from the schema metadata written by Hugging Face's `datasets`."""
+    def _metadata_names(self, schemas: dict[Path, Any]) -> list[str] | None:
+        """Class names from the first file's metadata, written by Hugging Face's `datasets`."""
         try:
-            metadata = self._schema(file).metadata
-            features = json.loads(metadata[b"huggingface"])["info"]["features"]
+            first = next(iter(schemas.values()))
+            features = json.loads(first.metadata[b"huggingface"])["info"]["features"]
             names = features[self.label]["names"]
         except (TypeError, KeyError, ValueError):
             return None
@@ -348,11 +348,10 @@ class RowFiles(Dataset, ABC):
             return None
         return [str(name) for name in names]
 
-    def _column_names(self, files: list[Path]) -> list[str] | None:
+    def _column_names(self, schemas: dict[Path, Any]) -> list[str] | None:
         """Names from a text column `class`, if each label has exactly one, and its own."""
         names: dict[int, set[str]] = {}
-        for file in files:
-            schema = self._schema(file)
+        for file, schema in schemas.items():
             if "class" not in schema.names or self.label == "class":
                 return None
             if not pa.types.is_string(schema.field("class").type):
