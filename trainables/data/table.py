@@ -144,7 +144,7 @@ class Table(RowFiles):
             seen.add(name)
         super()._check_schema(file, schema)
         kind = schema.field(self.label).type
-        if not (_is_class_number(kind) or _is_text(kind)):
+        if not (_is_class_number(kind) or pa.types.is_string(kind)):
             found = f"{file}: column '{self.label}' has type {kind}"
             raise FieldError("label", f"{found}, not whole numbers or words")
 
@@ -277,10 +277,6 @@ def _is_class_number(kind: Any) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_boolean(kind))
 
 
-def _is_text(kind: Any) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
 def _is_number(kind: Any) -> bool:
     return _is_class_number(kind) or bool(pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
@@ -327,7 +323,7 @@ def _check_features(file: Path, schema: Any, names: Sequence[str], first: Any) -
                 "features", f"{file}: column '{name}' is a saved index", "Leave it out."
             )
         kind = schema.field(name).type
-        if _is_text(kind) and _ending(file) == ".csv":  # its row will be named
+        if pa.types.is_string(kind) and _ending(file) == ".csv":  # its row will be named
             continue
         if not (_is_number(kind) or _is_list(kind)):
             found = f"{file}: column '{name}' has type {kind}, not numbers or lists of numbers"

@@ -53,7 +53,7 @@ class Columns(ABC):
 
 
 class ParquetColumns(Columns):
-    """A dictionary's column counts as one of its values."""
+    """Columns of categories hold their values."""
 
     def schema(self) -> Any:
         with opened_parquet(self.file, self.memory) as source:
@@ -71,12 +71,15 @@ class ParquetColumns(Columns):
 
 
 def _plain(schema: Any) -> Any:
-    """The schema with each dictionary replaced by the type of its values."""
-    dictionaries = pa.types.is_dictionary
-    fields = [
-        field.with_type(field.type.value_type) if dictionaries(field.type) else field
-        for field in schema
-    ]
+    """The schema with each dictionary replaced by its values, and one type of text."""
+    fields = []
+    for field in schema:
+        kind = field.type
+        if pa.types.is_dictionary(kind):
+            kind = kind.value_type
+        if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+            kind = pa.string()
+        fields.append(field.with_type(kind))
     return pa.schema(fields, schema.metadata)
 
 
