@@ -5,7 +5,7 @@ Only what is asked for is read; pyarrow's and NumPy's errors become a FieldError
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Generator, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +96,10 @@ def opened_parquet(file: Path, memory: int) -> Iterator[Any]:
             yield source
     except (pa.ArrowException, OSError) as error:
         reason = str(error).partition("\n")[0]
-        raise FieldError("path", f"{file} cannot be read as parquet: {reason}") from None
+        mend = ""
+        if "lists to be of size" in reason:  # pyarrow cannot read such a row
+            mend = "A list of fixed size is missing: fill it, or remove its row."
+        raise FieldError("path", f"{file} cannot be read as parquet: {reason}", mend) from None
 
 
 def _check_footer(file: Path, footer: Any, limit: int) -> None:
@@ -143,19 +146,12 @@ class CsvColumns(Columns):
 
     def batches(self, names: list[str], size: int) -> Generator[Any, None, None]:
         """Batches of text, of some megabytes whatever the `size`."""
-        wrong: list[Any] = []
-        try:
-            with self._opened(wrong, names) as stream:
-                yield from stream
-        except (pa.ArrowException, UnicodeError, OSError) as error:
-            raise self._problem(error, wrong) from None
+        with self._told() as wrong, self._opened(wrong, names) as stream:
+            yield from stream
 
     def _names(self) -> list[str]:
-        try:
-            with self._opened([]) as stream:
-                return list(stream.schema.names)
-        except (pa.ArrowException, UnicodeError, OSError) as error:
-            raise self._problem(error, []) from None
+        with self._told() as wrong, self._opened(wrong) as stream:
+            return list(stream.schema.names)
 
     def _opened(self, wrong: list[Any], names: list[str] | None = None) -> Any:
         """A stream of record batches. wrong: gets the row with another number of fields."""
@@ -179,32 +175,42 @@ class CsvColumns(Columns):
             ),
         )
 
-    def _problem(self, error: Exception, wrong: list[Any]) -> FieldError:
-        reason = str(error).partition("\n")[0]
-        if isinstance(error, UnicodeError) or "UTF8" in reason:
-            return FieldError("path", f"{self.file}, {self._not_utf8()}", "Save it as UTF-8.")
+    @contextmanager
+    def _told(self) -> Iterator[list[Any]]:
+        """A place for a row with another number of fields; errors become a FieldError."""
+        wrong: list[Any] = []
+        try:
+            yield wrong
+        except (pa.ArrowException, UnicodeError, OSError) as error:
+            raise FieldError("path", *self._problem(str(error), wrong)) from None
+
+    def _problem(self, reason: str, wrong: list[Any]) -> tuple[str, str]:
+        """What was found, and the mend."""
+        if line := self._other_text():
+            return f"{self.file}, line {line} is not UTF-8", "Save it as UTF-8."
         if wrong:
             # pyarrow counts from 1, and the header too.
             row = f"{self.file}, row {wrong[0].number - 2}"
             found = f"{wrong[0].actual_columns} fields, the header has {wrong[0].expected_columns}"
             mend = "Mend the row; a field with a comma or a quote is written in quotes."
-            return FieldError("path", f"{row}: {found}", mend)
+            return f"{row}: {found}", mend
         if "Empty CSV" in reason:
             mend = "Its first line names the columns, each further line is a row."
-            return FieldError("path", f"{self.file} has no rows", mend)
+            return f"{self.file} has no rows", mend
         if "straddling" in reason:
             mend = "Look for a quote that is not closed."
-            return FieldError("path", f"{self.file} has a row of many megabytes", mend)
-        return FieldError("path", f"{self.file} cannot be read as csv: {reason}")
+            return f"{self.file} has a row of many megabytes", mend
+        return f"{self.file} cannot be read as csv: {reason.partition(chr(10))[0]}", ""
 
-    def _not_utf8(self) -> str:
-        with open(self.file, "rb") as file:
+    def _other_text(self) -> int | None:
+        """The first line that is not UTF-8, from 1."""
+        with suppress(OSError), open_regular(self.file) as file:
             for number, line in enumerate(file, 1):
                 try:
                     line.decode()
                 except UnicodeDecodeError:
-                    return f"line {number} is not UTF-8"
-        return "a line is not UTF-8"
+                    return number
+        return None
 
 
 # ---- npz -----------------------------------------------------------------------------------------
