@@ -228,7 +228,6 @@ def test_two_columns_of_one_name(tmp_path):
             "row 15: the label is 'c' in test, but train has none. Remove",
         ),
         (["a"] * 16, "have label 'a'; at least two classes are needed"),
-        (["a", "b"] * 7 + ["a", None], "row 15: the label is missing. Remove the row."),
         ([0, 1] * 7 + [0, -1], "row 15: the label is -1. Labels start at 0;"),
         ([0, 2] * 8, "no training sample has label 1, but the highest is 2."),
         ([0, 1] * 7 + [0, 2], "row 15: the label is 2 in test, but train has 0 to 1."),
@@ -236,11 +235,17 @@ def test_two_columns_of_one_name(tmp_path):
 )
 @pytest.mark.parametrize("ending", FORMATS)
 def test_bad_labels(tmp_path, ending, labels, said):
-    if ending == "npz" and None in labels:
-        pytest.skip("an array has no gaps")
     error = error_of(save(measured(y=labels), tmp_path / f"a.{ending}"))
     assert error.path == "label"
     assert said in error.problem
+
+
+@BOTH
+def test_a_label_or_split_that_is_missing(tmp_path, ending):
+    path = save(measured(y=["a", "b"] * 7 + [None, "b"]), tmp_path / f"a.{ending}")
+    says(error_of(path), "label", f"{path}, row 14: the label is missing. Remove the row.")
+    path = save(measured(split=["train"] * 15 + [None]), tmp_path / f"a.{ending}")
+    says(error_of(path), "split_column", f"{path}, row 15: the split is missing. Add one.")
 
 
 @pytest.mark.parametrize("ending", ["parquet", "npz"])
