@@ -121,7 +121,7 @@ class Dataset(Settings, ABC):
         if raw.test is None and raw.validation is not None:
             parts.append(raw.validation)
         images, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-        return Samples(images, labels, dict(enumerate(raw.classes)))
+        return Samples(images, labels, dict(enumerate(raw.classes)), raw.columns)
 
     def source_rows(self) -> Rows:
         """The rows of the source that `read` uses; by default a single one. Decodes nothing."""

@@ -1,5 +1,5 @@
 """The studies of the papers: all are read by the checker, at the protocol their papers state;
-each has a short form."""
+each but the toy has a short form."""
 
 import tomllib
 from pathlib import Path
@@ -10,11 +10,14 @@ import pytest
 import study
 from study.schema.reading import read_spec
 from study.schema.spec import StudySpec
+from trainables.data.gaussian_clusters import GaussianClusters
+from trainables.models.mlp import Mlp
 from trainables.plugins import name_of
 
 FOLDER = Path(study.__file__).parent / "specs" / "papers"
 FILES = sorted(FOLDER.glob("*.yaml"))
-FULL = [file for file in FILES if not file.stem.endswith("_short")]
+TOY = FOLDER / "focal_toy.yaml"  # itself short; tests/data/test_gaussian_clusters.py trains it
+FULL = [file for file in FILES if not file.stem.endswith("_short") and file != TOY]
 every_file = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 every_full = pytest.mark.parametrize("file", FULL, ids=lambda file: file.stem)
 
@@ -88,6 +91,17 @@ def test_its_short_form_differs_in_size_alone(file: Path) -> None:
     assert read(f"{file.stem}_short").epochs <= 3 and read(f"{file.stem}_short").data.limit <= 2000
 
 
+def test_the_toy_is_plain_gradient_descent_on_all_of_its_4000_samples() -> None:
+    spec = read("focal_toy")
+    clusters = spec.data
+    assert isinstance(clusters, GaussianClusters) and spec.model == Mlp(depth=0)
+    assert (1 - clusters.validation) * clusters.train == spec.batch_size == 4000
+    assert (clusters.test, clusters.flipped, spec.diagnostics) == (1000, 0.1, True)
+    optimizer = spec.optimizer
+    assert (optimizer.name, optimizer.schedule) == ("sgd", "constant")
+    assert optimizer.momentum == optimizer.weight_decay == 0
+
+
 def _with_short_target(plain: Any) -> Any:
     """A short form is guided by a short form."""
     if isinstance(plain, dict):
@@ -117,4 +131,4 @@ def test_all_of_them_are_installed_with_the_package() -> None:
         "package-data"
     ]
     taken = {file for pattern in patterns["study"] for file in package.glob(pattern)}
-    assert set(FILES) <= taken and len(FILES) == 2 * len(PROTOCOLS)
+    assert set(FILES) <= taken and len(FILES) == 2 * len(PROTOCOLS) + len([TOY])
