@@ -1,5 +1,6 @@
 """What holds for every method, written once and run over `names()`."""
 
+import math
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from trainables.method import Batch, Method, Task, Trainer
 from trainables.methods.cross_entropy import CrossEntropy
 from trainables.training import checkpoint
 from trainables.training.learner import Learner
+from trainables.training.weights import Weights
 
 CPU = torch.device("cpu")
 
@@ -41,6 +43,10 @@ def batch(n: int = 24, k: int = 5) -> tuple[Tensor, Tensor]:
     return torch.randn(n, k, generator=generator).double() * 3, torch.randint(
         0, k, (n,), generator=generator
     )
+
+
+def settings_of(name: str) -> set[str]:
+    return {spec.name for spec in fields(methods.find(name))}
 
 
 def ends_of_the_space(name: str) -> list[dict[str, Any]]:
@@ -105,14 +111,13 @@ def test_hyperparameters_may_be_tensors(name: str) -> None:
 @pytest.mark.parametrize("name", methods.names())
 def test_every_method_has_a_space_that_names_its_own_fields(name: str) -> None:
     found = space.find_space(name, [])
-    own = {f"method.{spec.name}" for spec in fields(methods.find(name))}
-    assert set(found.space) <= own
+    assert set(found.space) <= {f"method.{setting}" for setting in settings_of(name)}
     assert found.source and found.defaults
 
 
 class Hooked(CrossEntropy):
-    """Uses every hook: half the samples an epoch, noisy images, a count of what each
-    sample has been through."""
+    """Uses every hook: half the samples an epoch, noise, a count of what each sample has been
+    through."""
 
     def start(self, task: Task) -> Any:
         return {
@@ -134,18 +139,54 @@ class Hooked(CrossEntropy):
         return {**state, "seen": seen}
 
 
-def learner(method: Method | str, **settings: Any) -> Learner:
-    small = {"name": "cnn", "width": 4}  # batch norm's statistics are state too
-    plain = {
+ROWS = {"data": {"name": "gaussian_clusters", "train": 1000}}
+KINDS: dict[str, dict[str, Any]] = {
+    "images": {
         "data": {"name": "digits", "augment": "crop_flip"},
-        "model": small,
-        "epochs": 3,
-        "batch_size": 128,
-    }
+        "model": {"name": "cnn", "width": 4},  # batch norm's statistics are state too
+    },
+    "rows": {**ROWS, "model": {"name": "mlp", "width": 8}},
+    # Nothing in `features` is trained.
+    "rows, without hidden layers": {**ROWS, "model": {"name": "mlp", "depth": 0}},
+}
+
+
+def learner(method: Method | str, kind: str = "images", **settings: Any) -> Learner:
+    plain = {**KINDS[kind], "epochs": 3, "batch_size": 128}
     told = {"record": "train_entropy", "diagnostics": True}
     base = TrialConfig.from_mapping({**plain, **told, "method": "cross_entropy", **settings})
     config = replace(base, method=methods.find(method)() if isinstance(method, str) else method)
     return Learner(config, trial_data(config, CPU), CPU)
+
+
+LOOKING_AHEAD = [name for name in methods.names() if "lookahead" in settings_of(name)]
+VARIANTS: list[tuple[str, dict[str, Any]]] = [(name, {}) for name in methods.names()]
+VARIANTS += [(name, {"lookahead": "all"}) for name in LOOKING_AHEAD]
+VARIANTS += [(name, {"leak": True, "moves_first": "phi"}) for name in LOOKING_AHEAD]
+VARIANTS += [("gamma_net", {"detach_features": False})]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=pytest.mark.slow) if kind == "images" else kind for kind in KINDS],
+)
+@pytest.mark.parametrize(("name", "values"), VARIANTS, ids=str)
+def test_an_epoch_of_every_kind_of_samples_has_finite_gradients(
+    name: str, values: dict[str, Any], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gradients = []
+    backward = Weights.backward
+
+    def noting(weights: Weights, loss: Tensor) -> None:
+        backward(weights, loss)
+        gradients.append(weights.gradient.clone())
+
+    monkeypatch.setattr(Weights, "backward", noting)
+    made = learner(methods.find(name)(**values), kind)
+    row = made.train_epoch()
+    assert math.isfinite(row["train_loss"]) and len(gradients) >= 4
+    assert all(found.isfinite().all() and found.any() for found in gradients)
+    assert all(weight.isfinite().all() for weight in made.network.parameters())
 
 
 def assert_equal_state(one: Any, other: Any) -> None:
@@ -153,13 +194,15 @@ def assert_equal_state(one: Any, other: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("kind", "precision"), [("images", "bfloat16"), *((kind, "float32") for kind in KINDS)]
+)
 @pytest.mark.parametrize("name", [*methods.names(), "hooked"])
 def test_resume_equals_no_interruption_bit_for_bit(
-    name: str, precision: str, tmp_path: Path
+    name: str, kind: str, precision: str, tmp_path: Path
 ) -> None:
     method = Hooked() if name == "hooked" else name
-    settings = {"result": "best_nll", "precision": precision}
+    settings = {"kind": kind, "result": "best_nll", "precision": precision}
     whole, cut = learner(method, **settings), learner(method, **settings)
     while not whole.finished:
         whole.train_epoch()

@@ -33,10 +33,14 @@ def prepared(method: Mixup, seed: int) -> Batch:
     return method.prepare(images_and_labels()._replace(drawn=drawn), generator)
 
 
-def test_images_and_labels_of_a_mixed_batch() -> None:
+@pytest.mark.parametrize("shape", [(1, 2, 2), (4,)], ids=["images", "rows of numbers"])
+def test_samples_and_labels_of_a_mixed_batch(shape: tuple[int, ...]) -> None:
     partner = [5, 4, 3, 2, 1, 0]
-    mixed = mixed_batch(images_and_labels(), 0.3, torch.tensor(partner))
-    expected = references.mixed_inputs(images_and_labels().images, 0.3, partner)
+    whole = images_and_labels()
+    whole = whole._replace(images=whole.images.reshape(6, *shape))
+    mixed = mixed_batch(whole, 0.3, torch.tensor(partner))
+    expected = references.mixed_inputs(whole.images, 0.3, partner)
+    assert mixed.images.shape == whole.images.shape
     assert mixed.images.numpy() == approx(expected, rel=1e-12)
     assert isinstance(mixed.targets, Mixed) and mixed.targets.share == 0.3
     assert mixed.targets.first.tolist() == [0, 1, 2, 0, 1, 2] and mixed.targets.second.tolist() == [
