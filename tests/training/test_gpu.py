@@ -15,6 +15,7 @@ from trainables.loading import trial_data
 from trainables.training.learner import Learner
 
 SMALL = 2**17  # bytes, too few for the images
+ROWS = {"data": {"name": "gaussian_clusters", "train": 1000}, "model": "mlp", "batch_size": 256}
 # They choose the next epoch's samples by what they saw.
 ORDERING = {"sample_prioritization"}
 
@@ -60,6 +61,16 @@ def test_two_epochs_of_each_method(method: str) -> None:
         learner = learner_of(method=method, diagnostics=True, record="train_entropy")
         reads = trained(watched, learner)
         assert learner.train.place == "resident" and learner.entropies is not None
+    assert len(reads) <= (1 if method in ORDERING else 0)
+
+
+@pytest.mark.parametrize("method", methods.names())
+@pytest.mark.parametrize(("memory", "place"), [(2**36, "resident"), (2**13, "streamed")])
+def test_two_epochs_of_rows_of_numbers(method: str, memory: int, place: str) -> None:
+    with pretended_gpu(memory) as watched:
+        learner = learner_of(**ROWS, method=method)
+        reads = trained(watched, learner)
+        assert learner.train.place == place
     assert len(reads) <= (1 if method in ORDERING else 0)
 
 
