@@ -20,6 +20,7 @@ from study.schema.objective import TEMPERATURE, served_by_default
 from study.schema.spec import StudySpec, check_objectives
 from study.schema.temperature import WITH_PRIOR
 from study.schema.uris import public_uri, recorded_tracking
+from study.schema.variant import Variant
 from study.schema.versions import recorded_versions
 from study.store.confirmed import matters_at_opening, recorded_openings
 from study.store.connection import is_database
@@ -68,9 +69,23 @@ def _check_samples(spec: StudySpec, inputs: Inputs, file_name: str) -> None:
         found = f"{name} takes {' or '.join(NOUNS[kind] for kind in spec.model.takes)}"
         mend = "Write model: mlp." if inputs.kind == "features" else "Use a network of images."
         raise SpecError(file_name, "model", f"{found}, the data are {inputs.shown}", mend)
-    if inputs.kind != "image" and spec.data.augment != "none":
-        found = f"{spec.data.augment} is for images, the data are {inputs.shown}"
-        raise SpecError(file_name, "data.augment", found, "Remove it.")
+    if inputs.kind == "image":
+        return
+    found = f"is for images, the data are {inputs.shown}"
+    for variant in spec.variants:
+        for augment in _augments(spec, variant):
+            if augment != "none":
+                raise SpecError(file_name, "data.augment", f"{augment} {found}", "Remove it.")
+    if spec.data.padding is not None:
+        raise SpecError(file_name, "data.padding", found, "Remove it.")
+
+
+def _augments(spec: StudySpec, variant: Variant) -> list[str]:
+    """What its trials may augment by."""
+    searched: Any = variant.space.distributions.get("data.augment")
+    if searched is None:
+        return [spec.trial(variant.label).data.augment]
+    return list(searched.choices)
 
 
 def _check_padding(data: Dataset, inputs: Inputs, file_name: str) -> None:

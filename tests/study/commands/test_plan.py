@@ -47,6 +47,53 @@ def test_padding(tmp_path: Path, augment: str, padding: int, said: str) -> None:
     assert said in shown and (not said or shown.count("\n") == 1)
 
 
+FOR_IMAGES = "is for images, the data are rows of 2 numbers. Remove it."
+
+
+@pytest.mark.parametrize(
+    ("data", "keys", "said"),
+    [
+        (
+            {},
+            {"model": "cnn"},
+            "model: cnn takes images, the data are rows of 2 numbers. Write model: mlp.",
+        ),
+        ({"augment": "flip"}, {}, f"data.augment: flip {FOR_IMAGES}"),
+        (
+            {},
+            {"search_space": {"data.augment": {"choices": ["none", "crop"]}}},
+            f"data.augment: crop {FOR_IMAGES}",
+        ),
+        (
+            {},
+            {"methods": ["brier", {"name": "focal", "values": {"data.augment": "flip"}}]},
+            f"data.augment: flip {FOR_IMAGES}",
+        ),
+        ({"padding": 2}, {}, f"data.padding: {FOR_IMAGES}"),
+        (
+            {},
+            {"shift": {"drawn": "digits"}},
+            "shift.drawn: has images, the study rows.",
+        ),
+        ({}, {"methods": ["mixup"]}, ""),
+    ],
+)
+def test_what_is_for_images_is_refused_where_samples_are_rows(
+    tmp_path: Path, data: dict[str, object], keys: dict[str, object], said: str
+) -> None:
+    rows = {"name": "gaussian_clusters", "train": 200, **data}
+    spec = write_spec(
+        tmp_path / "small.yaml",
+        **{"data": rows, "search_space": {}, "batch_size": 32, **keys},
+    )
+    shown = here("plan", spec, "--storage", tmp_path, check=2 if said else 0)
+    if said:
+        assert shown == f"small.yaml: {said}\n"
+    else:
+        assert "data: 2 classes of rows of 2 numbers; 160 train, 40 validation" in shown
+        assert "\ncolumns: x, y\n" in shown and "resolution: 40 validation rows resolve" in shown
+
+
 @pytest.mark.parametrize(
     ("objectives", "serve", "said"),
     [
