@@ -34,6 +34,7 @@ batch_size: 128
 epochs: 20
 trials: 24
 """
+CALSTUDY = str(Path(sys.executable).with_name("calstudy"))
 NAMED = ("--storage", "studies")
 COMMANDS = (
     ("run", "newsgroups.yaml"),
@@ -162,7 +163,7 @@ def newsgroups(texts: Path, folder: Path) -> None:
     (folder / "newsgroups.yaml").write_text(spec.lstrip())
     for words in COMMANDS:
         began = time.monotonic()
-        command = [sys.executable, "-m", "calstudy", *words, *NAMED]
+        command = [CALSTUDY, *words, *NAMED]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
         taken = time.monotonic() - began
         last = (done.stdout.strip() or done.stderr.strip()).splitlines()[-1:]
@@ -174,7 +175,7 @@ def newsgroups(texts: Path, folder: Path) -> None:
 
 def _print_test(folder: Path) -> None:
     """Print accuracy and ECE on validation and test of each confirmed row."""
-    command = [sys.executable, "-m", "calstudy", "report", "newsgroups", "--format", "md", *NAMED]
+    command = [CALSTUDY, "report", "newsgroups", "--format", "md", *NAMED]
     print(subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout)
 
 
