@@ -52,11 +52,12 @@ def notes(
 
     values: float32 [N, D]. rows: ways to number the N rows from 0. called: a column by its place.
     """
+    counts = [found + start for found in rows for start in (0, 1)]
     numbered = []
     telling = []
     for place in range(values.shape[1]):
         column = values[:, place]
-        if _is_row_number(column, rows):
+        if _is_row_number(column, counts):
             numbered.append(f"{called(place)} is the row number: leave it out")
         elif np.array_equal(column, labels):
             telling.append(f"{called(place)} is the label itself: leave it out")
@@ -75,12 +76,10 @@ def notes(
     return (*_first(numbered), *_first(telling), *_first(narrow))
 
 
-def _is_row_number(column: np.ndarray, rows: Sequence[np.ndarray]) -> bool:
+def _is_row_number(column: np.ndarray, counts: Sequence[np.ndarray]) -> bool:
     """It counts the rows from 0 or 1, in one of the ways to number them."""
-    if len(column) < ROWS:
-        return False
-    starts = (found + start for found in rows for start in (0, 1))
-    return any(column[0] == row[0] and np.array_equal(column, row) for row in starts)
+    enough = len(column) >= ROWS
+    return enough and any(column[0] == row[0] and np.array_equal(column, row) for row in counts)
 
 
 def _fixes(column: np.ndarray, labels: np.ndarray) -> bool:
