@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor, nn
 
@@ -33,11 +33,40 @@ class Network(nn.Module):
         """
 
 
+class Origin(NamedTuple):
+    """The weights that training starts from.
+
+    mean, std: of the images they were trained on, per channel, in pixel units (0 to 255); of a
+    frozen network.
+    """
+
+    name: str  # in full, as the library has it
+    sha256: str  # of the file
+    library: str
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+
+
 @dataclass(frozen=True)
 class Model(Settings, ABC):
     """Fields are architecture options; `build` draws the weights from torch's global generator."""
 
     takes: ClassVar[tuple[Kind, ...]] = ("image",)  # kinds of samples
+
+    @property
+    def frozen(self) -> bool:
+        """Only the head is trained, on the outputs of `backbone`: `build` gets their shape."""
+        return False
+
+    def origin(self) -> Origin | None:
+        """The weights that training starts from, None: random ones. Raises FieldError where they
+        cannot be had."""
+        return None
+
+    def backbone(self, input_shape: Any) -> nn.Module:
+        """Of a frozen model: images, normalised as its origin says, to features [N, D], in
+        evaluation mode. Raises FieldError for images it does not support."""
+        raise NotImplementedError
 
     @abstractmethod
     def build(self, input_shape: Any, num_classes: int) -> Network:

@@ -5,7 +5,6 @@ A user's own folder with the same layout (methods/, models/, data/) adds its nam
 through `use_extensions`.
 """
 
-import functools
 import importlib
 import importlib.util
 import shutil
@@ -20,7 +19,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from trainables.files.atomic import replacing_folder
-from trainables.files.digest import file_digest
+from trainables.files.digest import file_digest, known_digest
 from trainables.problems import FieldError, nearest
 
 LOADED = "calstudy_extensions."  # what the modules of an extensions folder are called
@@ -119,22 +118,13 @@ def changed_files(folder: str | Path | None, recorded: Mapping[str, str]) -> lis
     """Which of the recorded files an extensions folder has otherwise, or has not."""
 
     def differs(file: Path, digest: str) -> bool:
-        return (
-            not file.is_file()
-            or _digest(file, file.stat().st_size, file.stat().st_mtime_ns) != digest
-        )
+        return not file.is_file() or known_digest(file) != digest
 
     return [
         file
         for file, digest in recorded.items()
         if folder is None or differs(Path(folder) / file, digest)
     ]
-
-
-@functools.lru_cache(maxsize=1024)
-def _digest(file: Path, size: int, modified: int) -> str:
-    """Once per process: a worker asks before each trial, and a file of weights may be large."""
-    return file_digest(file)
 
 
 def _is_text(file: Path) -> bool:

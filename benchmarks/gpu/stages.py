@@ -276,7 +276,7 @@ def synchronisation(options: Options) -> Found:
     networks = [
         name
         for name in models.names()
-        if name not in ("torchvision", *(SLOW if options.small else ()))
+        if name not in ("torchvision", "timm", *(SLOW if options.small else ()))
     ]
     cases = [{"method": name} for name in methods.names()]
     cases += [{"model": name, "precision": "bfloat16"} for name in networks]

@@ -6,10 +6,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import safetensors.torch
 import torch
 from torch.testing import assert_close
 from torchvision import models
 
+from trainables.models.shared.pretrained import read_state
 from trainables.models.torchvision import Torchvision, networks
 from trainables.problems import FieldError
 
@@ -82,8 +84,8 @@ def test_names_of_an_older_densenet_are_todays(
     }
     assert "features.denseblock1.denselayer1.norm.1.weight" in older and len(older) == len(names)
     publish(monkeypatch, published(tmp_path, older).as_uri())
-    state = Torchvision(network="densenet121", weights="default")._published_weights()
-    assert list(state) == names
+    made = Torchvision(network="densenet121", weights="default")
+    assert list(made.renamed(read_state(made.published()), made.bare()[0])) == names
 
 
 def test_without_internet_one_line_says_which_file_belongs_where(
@@ -112,3 +114,103 @@ def test_images_it_does_not_take() -> None:
         FieldError, match=r"network: alexnet does not support images of 3x8x8: .*another network"
     ):
         Torchvision(network="alexnet").build((3, 8, 8), 7)
+
+
+def test_random_weights_are_drawn_as_torchvision_draws_them() -> None:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        ours = Torchvision(network=NETWORK).build((3, 64, 64), 7).state_dict()
+        torch.manual_seed(3)
+        theirs = models.get_model(NETWORK, weights=None)
+        head = torch.nn.Linear(theirs.fc.in_features, 7)
+    expected = {f"features.{key}": value for key, value in theirs.state_dict().items()}
+    del expected["features.fc.weight"], expected["features.fc.bias"]
+    expected |= {f"head.{key}": value for key, value in head.state_dict().items()}
+    assert list(ours) == list(expected)
+    for key, value in expected.items():
+        assert torch.equal(ours[key], value), key
+
+
+@pytest.mark.parametrize("suffix", ["pth", "safetensors"])
+def test_weights_of_a_file_are_taken_and_a_last_layer_of_other_classes_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    theirs = models.get_model(NETWORK, weights=None, num_classes=3).eval()
+    file = tmp_path / f"own.{suffix}"
+    save = torch.save if suffix == "pth" else safetensors.torch.save_file
+    save(theirs.state_dict(), file)
+    monkeypatch.chdir(tmp_path)
+    made = Torchvision(network=NETWORK, weights=file.name)
+    assert made.weights == str(file)  # workers have another working directory
+    images = torch.randn(2, 3, 64, 64)
+    with torch.no_grad():
+        assert_close(theirs.fc(made.build((3, 64, 64), 7).eval().features(images)), theirs(images))
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    assert made.origin() == (NETWORK, digest, "torchvision", (), ())
+    assert Torchvision(network=NETWORK).origin() is None
+
+
+def test_a_frozen_network_has_the_statistics_of_its_published_weights(tmp_path: Path) -> None:
+    theirs = models.get_model(NETWORK, weights=None).eval()
+    torch.save(theirs.state_dict(), tmp_path / "own.pth")
+    made = Torchvision(network=NETWORK, weights=str(tmp_path / "own.pth"), train="head")
+    origin = made.origin()
+    assert origin is not None
+    # ImageNet's, as everybody writes them.
+    assert origin.mean == pytest.approx([255 * mean for mean in (0.485, 0.456, 0.406)])
+    assert origin.std == pytest.approx([255 * std for std in (0.229, 0.224, 0.225)])
+    images = torch.randn(2, 3, 64, 64)
+    network = made.backbone((1, 64, 64))
+    with torch.no_grad():
+        assert_close(theirs.fc(network(images)), theirs(images))
+    assert not network.training
+    assert not any(weights.requires_grad for weights in network.parameters())
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(5)
+        head = made.build((1024,), 7)
+        torch.manual_seed(5)
+        assert torch.equal(head.head.weight, torch.nn.Linear(1024, 7).weight)
+    assert list(head.state_dict()) == ["head.weight", "head.bias"]
+
+
+def test_a_head_needs_weights_that_were_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(FieldError, match=r"^train: head needs trained weights, but"):
+        Torchvision(train="head")
+    torch.save({}, tmp_path / "own.pth")
+    monkeypatch.setattr(models, "get_model_weights", lambda name: [])
+    with pytest.raises(FieldError, match=r"^train: .*, and resnet18 has none"):
+        Torchvision(train="head", weights=str(tmp_path / "own.pth")).origin()
+    with pytest.raises(FieldError, match=r"^weights: resnet18 has no published weights"):
+        Torchvision(weights="default").origin()
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (None, "cannot be read .No such file.*path of a .pth or .safetensors file"),
+        (b"hello", "cannot be read as weights"),
+        (torch.nn.Linear(2, 2), "needs pickle, which may run code.*state_dict.. alone"),
+        ({"state_dict": {}, "epoch": 3}, "has no weights by name but state_dict, epoch"),
+        ({"conv1.0.weight": torch.zeros(2)}, "does not fit .*: it lacks .* more; of another shape"),
+    ],
+)
+@pytest.mark.parametrize("suffix", ["pth", "safetensors"])
+def test_a_file_that_is_none_of_weights_is_refused_in_a_line(
+    tmp_path: Path, content: object, problem: str, suffix: str
+) -> None:
+    file = tmp_path / f"own.{suffix}"
+    if isinstance(content, bytes):
+        file.write_bytes(content)
+    elif content is not None and suffix == "pth":
+        torch.save(content, file)
+    elif isinstance(content, dict) and "epoch" not in content:
+        safetensors.torch.save_file(content, file)
+    elif content is not None:
+        return
+    with pytest.raises(FieldError, match=f"^weights: {file} {problem}") as error:
+        made = Torchvision(network=NETWORK, weights=str(file))
+        made.origin()
+        made.build((3, 64, 64), 7)
+    assert "\n" not in str(error.value)

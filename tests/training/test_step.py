@@ -80,7 +80,7 @@ def test_no_method_reads_or_copies_within_a_step(method: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "model", [name for name in models.names() if name not in ("mlp", "torchvision")]
+    "model", [name for name in models.names() if name not in ("mlp", "torchvision", "timm")]
 )
 def test_no_network_reads_or_copies_within_a_step(model: str) -> None:
     assert not operations_of_a_step(model=model).with_host

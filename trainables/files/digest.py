@@ -1,5 +1,6 @@
 """The digest of a file. Uses only the standard library: nodes are asked before torch is loaded."""
 
+import functools
 import hashlib
 import json
 import os
@@ -22,6 +23,18 @@ def file_digest(path: Path, algorithm: str = "sha256", most: int | None = None) 
     with open_regular(path, most) as file:
         found = hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False))
     return found.hexdigest()
+
+
+def known_digest(path: Path) -> str:
+    """The sha256 of a file, read once per process while it keeps its size and time. Raises
+    OSError."""
+    found = path.stat()
+    return _known_digest(path, found.st_size, found.st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=1024)
+def _known_digest(path: Path, size: int, modified: int) -> str:
+    return file_digest(path)
 
 
 def sampled_digest(path: Path) -> str:
