@@ -72,17 +72,19 @@ def choices(default: tuple[str, ...], *others: str, of: str, doc: str = "") -> A
     return field(default=default, metadata={"some": others, "of": of, "doc": doc})
 
 
-def path_text(default: Any = MISSING, *words: str, doc: str = "") -> Any:
-    """A field of a path, stored absolute: workers have another working directory.
-
-    words: what may be written in its place.
-    """
-    return field(default=default, metadata={"is_path": words, "doc": doc})
+def path_text(default: Any = MISSING, *, doc: str = "") -> Any:
+    """A field of a path, stored absolute: workers have another working directory."""
+    return field(default=default, metadata={"is_path": True, "doc": doc})
 
 
-def is_path(spec: Field[Any], value: Any) -> bool:
-    """Whether the value of a field is a path."""
-    words = spec.metadata.get("is_path")
+def file_text(default: str, *words: str, doc: str = "") -> Any:
+    """A field of a file, stored absolute, or one of several words."""
+    return field(default=default, metadata={"is_path": True, "words": words, "doc": doc})
+
+
+def is_file(spec: Field[Any], value: Any) -> bool:
+    """Whether the value of a field is a file, in place of which it has words."""
+    words = spec.metadata.get("words")
     return words is not None and isinstance(value, str) and value not in words
 
 
@@ -127,7 +129,7 @@ def check_value(cls: type, spec: Field[Any], value: Any) -> Any:
     choices = spec.metadata.get("choices")
     if choices is not None and value is not None and value not in choices:
         raise FieldError(spec.name, f"there is no '{value}'", nearest(str(value), choices))
-    if is_path(spec, value):
+    if "is_path" in spec.metadata and value not in spec.metadata.get("words", ()):
         return os.path.abspath(expanded(str(value), spec.name))
     return value
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from trainables.config import TrialConfig
 from trainables.loading.batches import DeviceSplit
-from trainables.loading.trial_data import trial_data
+from trainables.loading.trial_data import prepared_for, trial_data
 from trainables.outputs.classifier import PREDICTION_BATCH
 from trainables.plain import Plain
 from trainables.training import checkpoint
@@ -132,6 +132,7 @@ def probe_trial(
     assignment = Assignment("probe", folder, 1, config, digest, 0.0, resources, tuple(also))
     written = assignment.attempt_directory
     written.mkdir(parents=True)
+    prepared_for(trial, device, digest)  # once per node, not by each trial
     _forget_peak(device)
 
     def build() -> tuple[PartLearner, Clock]:

@@ -19,6 +19,7 @@ from study.engine.candidates import Asked, confirming_spec
 from study.engine.display import Display
 from study.engine.preparation import prepare_data
 from study.engine.run import RunResult, run_study
+from study.engine.weights import refuse_other_weights
 from study.machines.stopping import Stopping
 from study.schema.errors import LedgerError, SpecError, located
 from study.schema.objective import plain_name
@@ -96,6 +97,7 @@ def confirm(
             f"the source has changed since '{search.spec.name}' was trained",
             "Restore it.",
         )
+    refuse_other_weights(spec, search.recorded.weights, spec.name)
     read_shifts(spec, prepared)  # a set is refused before anything is trained
     root = search.directory.parent
     before = None if found.confirmation is None else found.confirmation.study

@@ -13,6 +13,7 @@ from typing import Any
 from search_spaces import strict_yaml
 from study.engine.display import ShowsSteps
 from study.engine.probe import slots_here
+from study.engine.weights import check_weights, refuse_other_weights, weights_of
 from study.machines.ray_session import ClusterError
 from study.schema.compatibility import completed_meaning, refuse_changes
 from study.schema.errors import LedgerError, SpecError, located
@@ -56,6 +57,7 @@ def prepare_data(
     check_objectives(spec, prepared.num_classes, file_name)
     _check_samples(spec, prepared.input_shape, file_name)
     _check_padding(spec.data, prepared.input_shape, file_name)
+    check_weights(spec, prepared.input_shape, file_name)
     for name, shift_set in spec.shift.items():
         with located(file_name, f"shift.{name}"):
             check_header(shift_set, used, prepared.classes, prepared.input_shape)
@@ -182,6 +184,7 @@ def existing_study(
                 f"the source has changed since '{spec.name}' was started",
                 "Restore it, or rename the study.",
             )
+        refuse_other_weights(spec, stored.recorded.weights, file_name)
         if stored.ledger != spec.ledger:
             raise SpecError(
                 file_name,
@@ -256,6 +259,7 @@ def record_spec(
         temperature_fit=WITH_PRIOR,
         majority=prepared.majority("validation"),
         kind=None if inputs.kind == "image" else inputs.kind,
+        weights=weights_of(spec) or None,
         home=home_of(directory),
         tracking=recorded_tracking(tracking),
     )

@@ -175,6 +175,7 @@ class LedgerSearch(Searcher):
             rung=self._rung,
             costs=self._by,
             extension_files=self._extensions,
+            weights=self._study.recorded.weights or {},
             study_file=str(self._directory / "study.yaml"),
         )
 

@@ -36,6 +36,8 @@ from study.store.study import Study
 from study.store.trials import TrialRecord
 from study.tracking.client import PREFIX
 from study.uncertainty.intervals import LEVEL
+from trainables.loading.cache import load_split
+from trainables.loading.frozen import features_of
 from trainables.machine import versions
 from trainables.metrics import scores
 from trainables.outputs.classifier import batches
@@ -155,9 +157,15 @@ def _candidate(
     classifier, temperature = stored_classifier(study, record, prepared)
     if serves == RAW:
         classifier.temperature.fill_(1.0)
+    samples = split.images
+    logits_of = classifier.logits
+    if config.model.frozen:  # the exported graph, which is asked too, proves them
+        features = features_of(config.model, prepared, torch.device("cpu"))
+        samples = load_split(features, "validation").images
+        logits_of = classifier.network.head
     with torch.inference_mode():
-        logits = torch.cat([classifier.logits(images) for images in batches(split.images)])
-        probs = torch.cat([classifier(images) for images in batches(split.images)]).numpy()
+        logits = torch.cat([logits_of(batch) for batch in batches(samples)])
+        probs = (logits / classifier.temperature).softmax(dim=-1).numpy()
     difference = _agreement(record, Predictions(logits, split.labels), stored)
     facts = {
         "study": study.spec.name,

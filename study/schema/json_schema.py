@@ -206,8 +206,8 @@ def _field(cls: type, field: Field[Any]) -> Schema:
         schema["enum"] = [*field.metadata["choices"]]
         if "null" in kinds:
             schema["enum"].append(None)
-    if paths := field.metadata.get("is_path"):
-        schema["examples"] = [*paths, "weights.pth"]
+    if "words" in field.metadata:
+        schema["examples"] = [*field.metadata["words"]]
     if isinstance(field.default, str | int | float | bool):
         schema["default"] = field.default
     return schema

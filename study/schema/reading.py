@@ -42,7 +42,7 @@ from study.schema.variant import (
 from trainables import data, methods, models
 from trainables.config import TrialConfig, build, nested_kind
 from trainables.config import to_plain as settings_to_plain
-from trainables.fields import check_value, expanded
+from trainables.fields import check_value, expanded, is_file
 from trainables.loading.shift import ShiftSet
 from trainables.method import Method
 from trainables.plain import Plain
@@ -149,6 +149,7 @@ def _parse(plain: Any, folder: Path) -> tuple[Values, dict[str, Written]]:
     plain = _with_absolute_paths(plain, folder)
     extensions = StudySpec.field_named("extensions")
     _use_checked_extensions(check_value(StudySpec, extensions, plain.get("extensions")))
+    plain["model"] = _model_from(plain["model"], folder)
     taken: Values = {}
     for spec in fields(StudySpec):
         if spec.name in plain and spec.name not in READ_APART:
@@ -168,14 +169,9 @@ def _parse(plain: Any, folder: Path) -> tuple[Values, dict[str, Written]]:
 def _with_absolute_paths(plain: Mapping[str, Plain], folder: Path) -> dict[str, Plain]:
     """Resolve relative paths of data, extensions and ledger from the folder of the study's file."""
 
-    def from_root(path: Plain, where: str) -> Plain:
-        if not isinstance(path, str) or not path or "://" in path:
-            return path
-        return os.path.abspath(folder / expanded(path, where))
-
     def located(dataset: Plain, where: str) -> Plain:
         if isinstance(dataset, Mapping) and "path" in dataset:
-            return {**dataset, "path": from_root(dataset["path"], f"{where}.path")}
+            return {**dataset, "path": _absolute(dataset["path"], folder, f"{where}.path")}
         return dataset
 
     done = dict(plain)
@@ -188,8 +184,27 @@ def _with_absolute_paths(plain: Mapping[str, Plain], folder: Path) -> dict[str, 
         raise FieldError("extensions", "is empty", "Write null, or remove the key.")
     for key in ("extensions", "ledger"):
         if key in done:
-            done[key] = from_root(done[key], key)
+            done[key] = _absolute(done[key], folder, key)
     return done
+
+
+def _absolute(path: Plain, folder: Path, where: str) -> Plain:
+    if not isinstance(path, str) or not path or "://" in path:
+        return path
+    return os.path.abspath(folder / expanded(path, where))
+
+
+def _model_from(model: Plain, folder: Path) -> Plain:
+    """The network, with the files of its settings resolved as other paths are."""
+    if not isinstance(model, Mapping) or model.get("name") not in models.names():
+        return model
+    named = {
+        spec.name
+        for spec in fields(models.find(str(model["name"])))
+        if is_file(spec, model.get(spec.name))
+    }
+    found = {name: _absolute(model[name], folder, f"model.{name}") for name in named}
+    return {**model, **found}
 
 
 def _use_checked_extensions(directory: str | None) -> None:

@@ -21,7 +21,7 @@ from trainables import metrics
 from trainables.config import TrialConfig, required
 from trainables.config import to_plain as settings_to_plain
 from trainables.dataset import Dataset
-from trainables.fields import Settings, choice, number, text
+from trainables.fields import Settings, choice, is_file, number, text
 from trainables.loading.shift import ShiftSet
 from trainables.model import Model
 from trainables.optimizer import Optimizer
@@ -255,8 +255,9 @@ class StudySpec(Settings):
         meaning = {key: value for key, value in plain.items() if key in kept}
         meaning["precision"] = self.trained_in
         meaning["sampler"] = _without("pending", self.sampler)
-        # The data may move; its digest identifies it.
+        # Data and weights may move; their digests identify them.
         meaning["data"] = _without("path", self.data)
+        meaning["model"] = _without_files(self.model)
         methods = {one.label: _meaning_of(one).to_plain() for one in self.variants}
         meaning["methods"] = methods
         # Without the key, the study stops no trial.
@@ -280,6 +281,12 @@ def _check_name(name: str) -> None:
 
 def _without(key: str, settings: Settings) -> dict[str, Plain]:
     return {name: value for name, value in settings_to_plain(settings).items() if name != key}
+
+
+def _without_files(settings: Settings) -> dict[str, Plain]:
+    files = {one.name for one in fields(settings) if is_file(one, getattr(settings, one.name))}
+    plain = settings_to_plain(settings)
+    return {name: "a file" if name in files else value for name, value in plain.items()}
 
 
 def _meaning_of(variant: Variant) -> MethodMeaning:

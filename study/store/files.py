@@ -15,6 +15,7 @@ from trainables.problems import FieldError
 
 if TYPE_CHECKING:
     from trainables.loading.cache import Prepared
+    from trainables.model import Model
     from trainables.outputs.classifier import Classifier
     from trainables.outputs.predictions import Predictions
 
@@ -87,20 +88,28 @@ def stored_classifier(
     """A complete trial's model, on the CPU, and its temperature, fitted on the whole validation
     split.
 
-    The model includes the temperature, in float32. Raises FieldError if a file is missing or
-    altered, or the weights do not fit.
+    The model includes the temperature, in float32, and the whole of a frozen network. Raises
+    FieldError if a file is missing or altered, or the weights do not fit.
     """
     import torch
 
+    from trainables.loading.frozen import backbone_of
     from trainables.outputs.classifier import Classifier
 
     validation = stored_predictions(study, record)
     weights = checked_file(study, record, MODEL)
+    model = study.config_of(record).model
+    backbone = None
+    trained_on = prepared
+    if model.frozen:
+        _check_origin(study, record, model)
+        backbone, trained_on = backbone_of(model, prepared)
+    inputs = trained_on.input_shape
     with torch.random.fork_rng(devices=[]):
-        network = study.config_of(record).model.build(prepared.input_shape, prepared.num_classes)
+        network = model.build(inputs, prepared.num_classes)
     try:
-        kind = prepared.input_shape.kind
-        classifier = Classifier(network, prepared.mean, prepared.std, kind=kind).load(weights)
+        classifier = Classifier(network, trained_on.mean, trained_on.std, kind=inputs.kind)
+        classifier.load(weights)
     except FieldError:
         raise
     except Exception as error:  # whatever torch raises for weights that do not fit
@@ -110,6 +119,18 @@ def stored_classifier(
             f"{weights} does not fit the network of the study ({first})",
             "Was its code changed?",
         ) from None
+    if backbone is not None:
+        backbone.network.head = classifier.network.head
+        classifier = backbone
     temperature = validation.temperature()
     classifier.temperature.fill_(temperature)
     return classifier, temperature
+
+
+def _check_origin(study: Study, record: TrialRecord, model: Model) -> None:
+    """Raise FieldError unless the network's weights are those that the study began with."""
+    origin = model.origin()
+    known = study.recorded.weights
+    if origin is not None and known is not None and origin.sha256 not in known:
+        found = f"the weights of {origin.name} have changed since it was trained"
+        raise FieldError(record.name, found, "Restore their file.")

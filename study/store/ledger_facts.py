@@ -65,6 +65,7 @@ OUTCOME: dict[str, Predicate] = {
     "device": _is_text,
     "versions": of(_is_text),
     "training": of(_is_text),
+    "features": or_none(_is_text),
 }
 _is_decision = having(
     place=lambda value: is_int(value) and value >= 0,

@@ -139,6 +139,7 @@ def record_of(label: str, trial: FrozenTrial) -> TrialRecord:
         device=outcome.device or "cpu",
         host=outcome.host,
         training=outcome.training or {},
+        features=outcome.features,
         versions=outcome.versions or {},
         extensions=facts.get("extensions", {}),
         rungs={

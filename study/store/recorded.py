@@ -42,6 +42,7 @@ class Recorded(Record):
     temperature_fit: str | None = None
     majority: float | None = None  # the share of the most frequent class
     kind: str | None = None  # of samples; None: images
+    weights: dict[str, str] | None = None  # names, by sha256, of those that trials start from
     home: Home | None = None
     adoptions: int | None = None  # how often it was adopted, as a ledger elsewhere counts them
     tracking: str | None = None

@@ -93,6 +93,7 @@ RECORDED: dict[str, tuple[Predicate, str]] = {
 }
 RECORDED_OR_NOT: dict[str, tuple[Predicate, str]] = {
     "home": (having(path=_is_text, inode=_is_count), "a path and an inode"),
+    "weights": (of(_is_text), "a mapping of digests to names"),
     "adoptions": (or_none(_is_count), "a count"),
     "tracking": (or_none(_is_text), "a URL or null"),
     "pruned": (_is_flag, "true or false"),

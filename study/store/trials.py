@@ -66,6 +66,7 @@ class TrialRecord:
     host: str | None = None  # of the process that trained it
     # How: precision, step, features, the device's name.
     training: dict[str, str] = field(default_factory=dict)
+    features: str | None = None  # sha256 of a frozen network's outputs that it trained on
     versions: dict[str, str] = field(default_factory=dict)  # of the libraries, and the git commit
     # sha256 of the extension files it uses.
     extensions: dict[str, str] = field(default_factory=dict)

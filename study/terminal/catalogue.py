@@ -46,7 +46,7 @@ def _described(module: str, name: str) -> Row:
 def _setting(spec: Field[Any]) -> Row:
     bounds = spec.metadata.get("range")
     choices = spec.metadata.get("choices") or ()
-    if words := spec.metadata.get("is_path"):
+    if words := spec.metadata.get("words"):
         choices = (*words, "FILE")
     return {
         "name": spec.name,

@@ -11,7 +11,7 @@ import hashlib
 import inspect
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +51,7 @@ class Prepared:
     std: tuple[float, ...]
     sizes: dict[str, int]  # samples of train, validation, test
     notes: tuple[str, ...] = ()  # what `plan` warns of
+    features: str | None = None  # sha256, of a frozen network's outputs
 
     @property
     def num_classes(self) -> int:
@@ -105,18 +106,24 @@ def prepare(
             "Restore it.",
         )
     directory = cache / found
+    return open_or_make(directory, lambda: _build(dataset, seed, directory, progress))
+
+
+def open_or_make(directory: Path, make: Callable[[], None]) -> Prepared:
+    """What is prepared in a directory, made first if it is missing or damaged. Concurrent processes
+    wait for the one that makes it."""
     try:
         return open_prepared(directory)
     except ValueError:
-        cache.mkdir(parents=True, exist_ok=True)
-    with FileLock(cache / f"{found}.lock"):
+        directory.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(directory.with_name(f"{directory.name}.lock")):
         try:
             return open_prepared(directory)
         except ValueError as error:
             if directory.exists():
                 told = str(error).replace("prepare it again", "it is prepared again")
                 print(told, file=sys.stderr)
-            _build(dataset, seed, directory, progress)
+            make()
     return open_prepared(directory)
 
 
@@ -139,6 +146,7 @@ def open_prepared(directory: Path) -> Prepared:
         std=tuple(meta["std"]),
         sizes=meta["sizes"],
         notes=tuple(meta.get("notes", ())),
+        features=meta.get("features"),
     )
 
 
@@ -222,12 +230,28 @@ def _build(dataset: Dataset, seed: int, directory: Path, progress: Progress) -> 
             "input_shape": inputs,
             "sizes": {name: len(taken) for name, (_, taken) in rows.items()},
             **inputs.statistics(raw.train.images, rows["train"][1]),
-            **_write_arrays(partial, rows),
         }
+        for name, (split, taken) in rows.items():
+            np.save(partial / f"{name}.npy", split.images[taken], allow_pickle=False)
+            np.save(partial / f"{name}_labels.npy", split.labels[taken], allow_pickle=False)
         if inputs.kind != "image":
             meta |= {"kind": inputs.kind, "columns": inputs.columns, "notes": raw.notes}
-        meta["sidecar"] = sidecar_digest(meta)
-        (partial / "meta.json").write_text(json.dumps(meta, indent=1))
+        write_meta(partial, meta)
+
+
+def write_meta(directory: Path, meta: Mapping[str, Plain]) -> None:
+    """Write what a cache says of itself, with the digests of its files."""
+    sizes: dict[str, Plain] = {}
+    digests: dict[str, Plain] = {}
+    sampled: dict[str, Plain] = {}
+    for file in sorted(directory.glob("*.npy")):
+        sizes[file.name] = file.stat().st_size
+        digests[file.name] = file_digest(file)
+        if not file.name.startswith("test"):  # read when it is opened, and not before
+            sampled[file.name] = sampled_digest(file)
+    whole: dict[str, Plain] = {**meta, "bytes": sizes, "sha256": digests, "sampled": sampled}
+    whole["sidecar"] = sidecar_digest(whole)
+    (directory / "meta.json").write_text(json.dumps(whole, indent=1))
 
 
 def _inputs(raw: RawData) -> Inputs:
@@ -253,19 +277,3 @@ def unchanged(dataset: Dataset, digest: Callable[[], str], before: str) -> Itera
             fix = "Nothing is kept of it; run again once it is complete."
             where = "path" if hasattr(dataset, "path") else ""
             raise FieldError(where, f"{source} was changed while it was read", fix)
-
-
-def _write_arrays(
-    directory: Path, rows: dict[str, tuple[RawSplit, np.ndarray]]
-) -> dict[str, Plain]:
-    sizes = {}
-    digests = {}
-    sampled = {}
-    for name, (split, taken) in rows.items():
-        for file, array in ((f"{name}.npy", split.images), (f"{name}_labels.npy", split.labels)):
-            np.save(directory / file, array[taken], allow_pickle=False)
-            sizes[file] = (directory / file).stat().st_size
-            digests[file] = file_digest(directory / file)
-            if name != "test":  # read when it is opened, and not before
-                sampled[file] = sampled_digest(directory / file)
-    return {"bytes": sizes, "sha256": digests, "sampled": sampled}

@@ -14,6 +14,8 @@ from trainables.data.shared.splits import ranks_in_class
 from trainables.dataset import Dataset
 from trainables.loading.batches import DeviceSplit, padded_bytes, padding_of
 from trainables.loading.cache import Prepared, Split, load_split, prepare
+from trainables.loading.frozen import features_of, refuse_augmentation
+from trainables.model import Model
 from trainables.seeding import stream
 
 
@@ -63,10 +65,11 @@ def sample_bytes(prepared: Prepared, augment: str, padding: int | None) -> tuple
     return train, padded_bytes(prepared.sizes["validation"], inputs, 0)
 
 
-@functools.lru_cache(maxsize=2)
-def _trial_data(dataset: str, seed: int, device: torch.device, digest: str | None) -> TrialData:
-    config = build(Dataset, json.loads(dataset))
-    return TrialData(prepare(config, seed, digest=digest), device, config.augment, config.padding)
+def prepared_for(config: TrialConfig, device: torch.device, digest: str | None = None) -> Prepared:
+    """The data of a trial on this node; of a frozen network, its features of them. As
+    `trial_data`."""
+    model = config.model if config.model.frozen else None
+    return _prepared(config.data, model, config.seed, device, digest)
 
 
 def trial_data(config: TrialConfig, device: torch.device, digest: str | None = None) -> TrialData:
@@ -75,4 +78,25 @@ def trial_data(config: TrialConfig, device: torch.device, digest: str | None = N
     Raises FieldError if a `digest` is given and the source has another.
     """
     dataset = json.dumps(to_plain(config.data), sort_keys=True)
-    return _trial_data(dataset, config.seed, device, digest)
+    model = json.dumps(to_plain(config.model), sort_keys=True) if config.model.frozen else None
+    return _trial_data(dataset, model, config.seed, device, digest)
+
+
+@functools.lru_cache(maxsize=2)
+def _trial_data(
+    dataset: str, model: str | None, seed: int, device: torch.device, digest: str | None
+) -> TrialData:
+    data = build(Dataset, json.loads(dataset))
+    frozen = None if model is None else build(Model, json.loads(model))
+    prepared = _prepared(data, frozen, seed, device, digest)
+    return TrialData(prepared, device, data.augment, data.padding)
+
+
+def _prepared(
+    data: Dataset, frozen: Model | None, seed: int, device: torch.device, digest: str | None
+) -> Prepared:
+    prepared = prepare(data, seed, digest=digest)
+    if frozen is None:
+        return prepared
+    refuse_augmentation(data)
+    return features_of(frozen, prepared, device)

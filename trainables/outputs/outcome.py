@@ -32,6 +32,7 @@ class Outcome(Record):
     samples: int | None = None  # seen in training, over all epochs
     device: str | None = None
     training: dict[str, str] | None = None  # how: precision, step, features, the device's name
+    features: str | None = None  # sha256 of a frozen network's outputs that it trained on
     digests: dict[str, str] | None = None  # sha256 of its files
 
     def to_plain(self, *last: str) -> dict[str, Plain]:

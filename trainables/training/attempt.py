@@ -18,8 +18,7 @@ import torch
 from trainables import metrics
 from trainables.config import TrialConfig
 from trainables.files.atomic import append, retry_until_space, write_whole
-from trainables.loading.cache import prepare
-from trainables.loading.trial_data import TrialData, trial_data
+from trainables.loading.trial_data import TrialData, prepared_for, trial_data
 from trainables.machine import TRAINING_LIBRARIES, mps_is_running, versions
 from trainables.outputs import train_entropy
 from trainables.outputs.attempts import attempt_directory, attempts_in, epochs_reached
@@ -56,6 +55,9 @@ class Assignment:
     rung: int | None = None  # the epoch after which the driver decides whether it goes on
     costs: tuple[str, ...] = ()  # the metrics by which
     extension_files: dict[str, str] = field(default_factory=dict)  # sha256, as the driver sees them
+    weights: dict[str, str] = field(
+        default_factory=dict
+    )  # names by sha256: those it may start from
     # A file visible on every node that mounts the study's storage; None: not checked.
     study_file: str | None = None
 
@@ -92,7 +94,8 @@ class Attempt:
         with suppress(Exception, SystemExit), finding_for(self._label):
             if not changed_files(str(folder) if folder else None, assignment.extension_files):
                 config = TrialConfig.from_mapping(assignment.config)
-                prepare(config.data, config.seed, digest=assignment.data_digest)
+                device = prepared_device(assignment.resources)
+                prepared_for(config, device, assignment.data_digest)
         return Report([])
 
     def leave(self) -> None:
@@ -227,20 +230,36 @@ class Attempt:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         device = prepared_device(assignment.resources)
         check_device(device, config.precision)
+        self._check_weights(config)
         learner = Learner(config, self._data(config, device), device)
         attempts = attempts_in(Path(assignment.directory))
         reached = epochs_reached(attempts)
         for attempt in attempts:
             if not (attempt / "last.pt").exists():
                 continue
-            if checkpoint.load(learner, attempt / "last.pt"):
-                self._log(
-                    f"resumed from {attempt.name} after epoch {learner.epoch}, of {reached}"
-                    " trained\n"
-                )
-                break
-            self._log(f"{attempt.name}/last.pt: not an intact checkpoint of this trial\n")
+            try:
+                if checkpoint.load(learner, attempt / "last.pt"):
+                    self._log(
+                        f"resumed from {attempt.name} after epoch {learner.epoch}, of {reached}"
+                        " trained\n"
+                    )
+                    break
+                problem = "not an intact checkpoint of this trial"
+            except checkpoint.OtherFeatures:
+                problem = "was trained on features of another kind of machine; it starts over"
+            self._log(f"{attempt.name}/last.pt: {problem}\n")
         return learner
+
+    def _check_weights(self, config: TrialConfig) -> None:
+        """Raise NodeUnfit unless this node has the weights that the study began with."""
+        known = self._assignment.weights
+        try:
+            origin = config.model.origin()
+        except FieldError as error:
+            raise NodeUnfit(f"lacks the weights of the network ({error})") from None
+        if known and origin is not None and origin.sha256 not in known:
+            found = f"has other weights of {origin.name}, sha256 {origin.sha256[:12]}"
+            raise NodeUnfit(found, "Copy the study's file there.")
 
     def _log_start(self) -> None:
         """The first file of the attempt: where the storage cannot be written, nothing trains."""
@@ -308,6 +327,7 @@ class Attempt:
             host=socket.gethostname(),
             versions=versions(TRAINING_LIBRARIES),
             training=learner.facts(),
+            features=learner.data.prepared.features,
             digests={**digests, "history.json": history},
             **more,
         )

@@ -2,13 +2,15 @@
 
 import hashlib
 import io
+from dataclasses import fields
 from pathlib import Path
 from typing import TypedDict
 
 import torch
 from torch import Tensor
 
-from trainables.config import TrialConfig
+from trainables.config import TrialConfig, with_value
+from trainables.fields import is_file
 from trainables.files.atomic import write_whole
 from trainables.files.saved import digested_payload
 from trainables.method import State
@@ -27,6 +29,11 @@ class Saved(TypedDict):
     method_state: State
     samples: int
     recorded: Tensor | None
+    features: str | None
+
+
+class OtherFeatures(Exception):
+    """A checkpoint of a head that was trained on other outputs of its frozen network."""
 
 
 def save(learner: Learner, path: Path) -> None:
@@ -42,6 +49,7 @@ def save(learner: Learner, path: Path) -> None:
         "method_state": learner.method_state,
         "samples": learner.samples,
         "recorded": learner.entropies,
+        "features": learner.data.prepared.features,
     }
     inner = io.BytesIO()
     torch.save(state, inner)
@@ -54,7 +62,10 @@ def save(learner: Learner, path: Path) -> None:
 
 
 def load(learner: Learner, path: Path) -> bool:
-    """Resume from what `save` wrote; False, with nothing changed, if damaged or another trial's."""
+    """Resume from what `save` wrote; False, with nothing changed, if damaged or another trial's.
+
+    Raises OtherFeatures.
+    """
     try:
         state = _state_for(learner, path)
     except Exception:
@@ -62,6 +73,8 @@ def load(learner: Learner, path: Path) -> bool:
         return False
     if state is None:
         return False
+    if state.get("features") != learner.data.prepared.features:
+        raise OtherFeatures
     learner.network.load_state_dict(state["network"])
     learner.weights.load(state["optimizer"])
     learner.method_state = state["method_state"]
@@ -80,8 +93,11 @@ def _state_for(learner: Learner, path: Path) -> Saved | None:
     buffer = io.BytesIO(payload)
     state: Saved = torch.load(buffer, weights_only=True, map_location=learner.device)
     own = learner.config
-    # Where extensions lie, and whether steps are captured, is not of the trial. Settings newer than
-    # the file get their defaults.
+    # Where extensions and weights lie, and whether steps are captured, is not of the trial.
+    # Settings newer than the file get their defaults.
     moved = {**state["config"], "extensions": own.extensions, "capture": own.capture}
+    for spec in fields(own.model):
+        if is_file(spec, value := getattr(own.model, spec.name)):
+            moved = with_value(moved, f"model.{spec.name}", value)
     same = moved == own.to_mapping() or TrialConfig.from_mapping(moved) == own
     return state if same else None

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from trainables.fields import choice, path_text
+from trainables.fields import choice, file_text
 from trainables.files.digest import known_digest
 from trainables.files.regular import NotAFile
 from trainables.model import Model, Network, Origin
@@ -34,7 +34,7 @@ class Pretrained(Model):
     library: ClassVar[str]
 
     network: str
-    weights: str = path_text(
+    weights: str = file_text(
         "none",
         *("none", "default"),
         doc=(
@@ -95,7 +95,8 @@ class Pretrained(Model):
         return Origin(self.full_name, digest, self.library, mean, std)
 
     def backbone(self, input_shape: tuple[int, int, int]) -> nn.Module:
-        network = self._loaded()
+        with torch.random.fork_rng(devices=[]):
+            network = self._loaded()
         self._width(network, (3, *input_shape[1:]))  # grayscale is normalised to three channels
         return network.eval().requires_grad_(False)
 
