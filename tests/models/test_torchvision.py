@@ -193,7 +193,11 @@ def test_a_head_needs_weights_that_were_published(
         (b"hello", "cannot be read as weights"),
         (torch.nn.Linear(2, 2), "needs pickle, which may run code.*state_dict.. alone"),
         ({"state_dict": {}, "epoch": 3}, "has no weights by name but state_dict, epoch"),
-        ({"conv1.0.weight": torch.zeros(2)}, "does not fit .*: it lacks .* more; of another shape"),
+        ({"conv1.0.weight": torch.zeros(2)}, "does not fit .*: of another shape conv1.0.weight"),
+        (
+            {"first": torch.zeros(2)},
+            "does not fit .*: it lacks conv1.0.weight, .* more; it also has first",
+        ),
     ],
 )
 @pytest.mark.parametrize("suffix", ["pth", "safetensors"])
@@ -214,3 +218,21 @@ def test_a_file_that_is_none_of_weights_is_refused_in_a_line(
         made.origin()
         made.build((3, 64, 64), 7)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["mnasnet0_5", "resnet18"])
+def test_weights_of_older_versions_are_read(tmp_path: Path, name: str) -> None:
+    """Of MNASNet, whose layers say of which version they are; and without the counters that batch
+    norm had none of, as most were published."""
+    theirs = models.get_model(name, weights=None).eval()
+    state = theirs.state_dict()
+    if name == "resnet18":
+        for key in [key for key in state if key.endswith("num_batches_tracked")]:
+            del state[key]
+        state._metadata.clear()
+    torch.save(state, tmp_path / "own.pth")
+    network = Torchvision(network=name, weights=str(tmp_path / "own.pth")).build((3, 32, 32), 7)
+    last = theirs.fc if name == "resnet18" else theirs.classifier[-1]
+    images = torch.randn(2, 3, 32, 32)
+    with torch.no_grad():
+        assert_close(last(network.eval().features(images)), theirs(images))

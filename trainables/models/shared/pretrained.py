@@ -2,6 +2,7 @@
 
 import pickle
 from abc import abstractmethod
+from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
@@ -131,7 +132,8 @@ class Pretrained(Model):
             state = _without(found, gone)
             if state.keys() != network.state_dict().keys():
                 state = _without(self.renamed(found, network), gone)
-            _load(network, state, f"{file} does not fit {self.network}")
+            metadata = getattr(found, "_metadata", None)
+            _load(network, state, metadata, f"{file} does not fit {self.network}")
         return network
 
     def _width(self, features: nn.Module, shape: Iterable[int]) -> int:
@@ -191,20 +193,22 @@ def _without(state: State, layers: Iterable[str]) -> State:
     return {key: value for key, value in state.items() if not key.startswith(gone)}
 
 
-def _load(network: nn.Module, state: State, problem: str) -> None:
-    """Load a state that has each weight of the network, in its shape, and no others."""
-    own = network.state_dict()
-    parts = {
-        "it lacks": own.keys() - state.keys(),
-        "it also has": state.keys() - own.keys(),
-        "of another shape": {
-            key for key in own.keys() & state.keys() if own[key].shape != state[key].shape
-        },
-    }
-    wrong = [f"{word} {_named(sorted(keys))}" for word, keys in parts.items() if keys]
+def _load(network: nn.Module, state: State, metadata: Any, problem: str) -> None:
+    """Load a state that has each weight of the network, in its shape, and no others.
+
+    metadata: the versions of its layers; None: it was written without, as by safetensors.
+    """
+    own: Any = network.state_dict()
+    given: Any = OrderedDict(state)
+    given._metadata = own._metadata if metadata is None else metadata
+    shapes = [key for key in own if key in given and own[key].shape != given[key].shape]
+    parts = {"of another shape": shapes}
+    if not shapes:
+        found = network.load_state_dict(given, strict=False)
+        parts = {"it lacks": found.missing_keys, "it also has": found.unexpected_keys}
+    wrong = [f"{word} {_named(keys)}" for word, keys in parts.items() if keys]
     if wrong:
         raise FieldError("weights", f"{problem}: {'; '.join(wrong)}")
-    network.load_state_dict(state)
 
 
 def _named(keys: Iterable[Any]) -> str:
