@@ -41,3 +41,13 @@ def written(folder: Path, seed: int = 0) -> Path:
     file = folder / f"weights-{seed}.pth"
     torch.save(network(seed).state_dict(), file)
     return file
+
+
+def with_head(file: Path, model: Path) -> nn.Module:
+    """torchvision's network, its weights those of a file, its last layer that of a model.pt."""
+    made = models.get_model(NETWORK, weights=None)
+    made.load_state_dict(torch.load(file, weights_only=True))
+    state = torch.load(model, weights_only=True)
+    made.fc = nn.Linear(WIDTH, 10)
+    made.fc.load_state_dict({key: state[f"network.head.{key}"] for key in ("weight", "bias")})
+    return made.eval()
