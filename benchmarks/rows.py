@@ -142,13 +142,15 @@ def write_table(texts: Path, table: Path) -> None:
     found = pd.read_parquet(texts)
     bodies = found["text"].str.partition("\n\n")[2]  # the headers name the group
     train = found.index[found["split"] == "train"]
-    _, held = train_test_split(train, test_size=0.1, random_state=0, stratify=found["class"][train])
+    fit, held = train_test_split(
+        train, test_size=0.1, random_state=0, stratify=found["class"][train]
+    )
     found.loc[held, "split"] = "validation"
     tfidf = TfidfVectorizer(min_df=2, sublinear_tf=True)
     encode = make_pipeline(tfidf, TruncatedSVD(200, random_state=0))
-    encode.fit(bodies[found["split"] == "train"])
+    encode.fit(bodies[fit])
     rows = pd.DataFrame(encode.transform(bodies)).add_prefix("svd_")
-    rows.assign(**{"class": found["class"], "split": found["split"]}).to_parquet(table, index=False)
+    rows.assign(**found[["class", "split"]]).to_parquet(table, index=False)
 
 
 def newsgroups(texts: Path, folder: Path) -> None:
