@@ -148,7 +148,7 @@ def _columns(facts: Facts) -> list[str]:
 def _argument(facts: Facts) -> str:
     """The argument of `predict` in the example."""
     if facts.get("columns"):
-        return "table"
+        return "table.astype(float)"  # MLflow refuses whole numbers
     return NOUNS[facts.get("kind", "image")]
 
 

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import LoggedModel, Run
     from mlflow.entities.model_registry import ModelVersion
+    from mlflow.models import ModelSignature
 
 DESCRIPTION_LIMIT = 5000  # characters the registry keeps
 DESCRIPTION = (
@@ -108,7 +109,8 @@ def save(candidate: Candidate, name: str, directory: Path) -> None:
     samples = candidate.split.images
     # torch.export takes a batch of one for a model of one sample.
     two = samples[torch.arange(2) % len(samples)]
-    example = rows_of(two, candidate.facts.get("columns", ()))
+    example = rows_of(two, ())
+    columns = candidate.facts.get("columns", ())
     outputs = candidate.probs[np.arange(2) % len(samples)]
     try:
         mlflow.pytorch.save_model(
@@ -126,6 +128,8 @@ def save(candidate: Candidate, name: str, directory: Path) -> None:
         raise ExportError(
             f"{candidate.record.name}: cannot be exported as a graph ({first_line(error)})"
         ) from None
+    if columns:
+        _name_columns(directory, infer_signature(rows_of(two, columns), outputs))
     try:
         found = predict_registered(load_registered(directory), samples)
     except NotVerified as error:  # an operation of the user's own, say
@@ -143,6 +147,18 @@ def save(candidate: Candidate, name: str, directory: Path) -> None:
     np.savez(
         directory / PROBABILITIES, probs=candidate.probs, labels=candidate.split.labels.numpy()
     )
+
+
+def _name_columns(directory: Path, signature: ModelSignature) -> None:
+    """Make a saved model one of named columns: MLflow exports a graph with arrays alone."""
+    from mlflow.models import Model
+
+    model: Any = Model.load(str(directory))
+    model.signature = signature
+    for key in ("artifact_path", "serving_input_path"):  # of the example, an array
+        (directory / model.saved_input_example_info[key]).unlink()
+    model.saved_input_example_info = None
+    model.save(str(directory / "MLmodel"))
 
 
 # ---- the server ----------------------------------------------------------------------------------
