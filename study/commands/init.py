@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 STANDARD_OUTPUT = "-"
 HEAD_POLICY = "aws-head-policy.json"
+EMBEDDINGS = "embeddings.yaml"
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class Written:
     said: tuple[str, ...] = ()
     wheel: Wheel | None = None
     # Other files, by name.
-    beside: Mapping[str, str] = field(default_factory=dict)
+    beside: Mapping[str, bytes] = field(default_factory=dict)
 
 
 def _kind(context: click.Context, option: click.Parameter, given: str) -> str:
@@ -102,9 +104,10 @@ def init(
 ) -> None:
     """Write a file that starts a study, and say what to do with it.
 
-    KIND is study (a study to begin with), slurm (a batch script for SPEC), kuberay (a RayJob for
-    SPEC), docker (a Dockerfile), aws or local (a cluster for `ray up`). The last three install the
-    wheel that is written beside them. No file is overwritten.
+    KIND is study (a study to begin with), embeddings (a study of rows of numbers, and a table),
+    slurm (a batch script for SPEC), kuberay (a RayJob for SPEC), docker (a Dockerfile), aws or
+    local (a cluster for `ray up`). The last three install the wheel that is written beside them.
+    No file is overwritten.
     """
     written = KINDS[kind](Options(kind, spec, nodes, gpus, cpus, time, storage, output))
     for line in written.said:
@@ -112,25 +115,25 @@ def init(
     if output == STANDARD_OUTPUT:
         sys.stdout.write(written.text)
         return
-    texts = {written.file: written.text, **written.beside}
-    for name, text in texts.items():
-        _refuse_if_there(Path(name), text, written.wheel is not None)
+    contents = {written.file: written.text.encode(), **written.beside}
+    for name, content in contents.items():
+        _refuse_if_there(Path(name), content, written.wheel is not None)
     if written.wheel is not None:
         for beside in _write_wheel(written.wheel, Path(written.file).parent):
             console.say(f"wrote {beside}")
-    for name, text in texts.items():
+    for name, content in contents.items():
         if not Path(name).exists():
-            write_output(Path(name), text.encode())
+            write_output(Path(name), content)
             console.say(f"wrote {name}")
     for command in written.then:
         console.say(f"next: {command}")
 
 
-def _refuse_if_there(file: Path, text: str, with_wheel: bool) -> None:
-    """The very text of a file that installs a wheel may be: its wheel may not."""
+def _refuse_if_there(file: Path, content: bytes, with_wheel: bool) -> None:
+    """The very content of a file that installs a wheel may be: its wheel may not."""
     if not (file.is_symlink() or file.exists()):
         return
-    if with_wheel and file.is_file() and file.read_text() == text:
+    if with_wheel and file.is_file() and file.read_bytes() == content:
         return
     raise UserError(f"{file}: is there already", "Move it away, or name another with --output.")
 
@@ -166,6 +169,31 @@ def _study(options: Options) -> Written:
             file, "", f"'{name}' is no name of a study", "Use a-z, 0-9, _ and - before .yaml."
         )
     return Written(file, filled("study.yaml", name=name, file=file), (f"calstudy plan {file}",))
+
+
+def _embeddings(options: Options) -> Written:
+    file = Path(options.file(EMBEDDINGS))
+    text = (Path(__file__).parents[1] / "specs" / EMBEDDINGS).read_text()
+    text = text.partition("\n")[2]  # the schema stays where it is
+    table = str(file.with_name("embeddings.parquet"))
+    return Written(str(file), text, (f"calstudy run {file}",), beside={table: _digits_table()})
+
+
+def _digits_table() -> bytes:
+    """A parquet file of scikit-learn's digits, as an encoder would leave them: a column of lists
+    of 64 numbers, and one of labels."""
+    import pyarrow
+    import pyarrow.parquet
+
+    from trainables.data.digits import Digits
+
+    digits = Digits().read().train
+    values = pyarrow.array(digits.images.reshape(-1).astype("float32"))
+    lists = pyarrow.FixedSizeListArray.from_arrays(values, 64)
+    written = io.BytesIO()
+    table = pyarrow.table({"embedding": lists, "label": digits.labels})
+    pyarrow.parquet.write_table(table, written)
+    return written.getvalue()
 
 
 def _request(options: Options) -> Request:
@@ -234,7 +262,7 @@ def _aws(options: Options) -> Written:
 
     found = _for_ray_up(options, "aws.yaml")
     policy = str(Path(found.file).with_name(HEAD_POLICY))
-    return replace(found, beside={policy: filled(HEAD_POLICY)})
+    return replace(found, beside={policy: filled(HEAD_POLICY).encode()})
 
 
 def _for_ray_up(options: Options, default: str) -> Written:
@@ -248,6 +276,7 @@ def _for_ray_up(options: Options, default: str) -> Written:
 
 KINDS: dict[str, Callable[[Options], Written]] = {
     "study": _study,
+    "embeddings": _embeddings,
     "slurm": _slurm,
     "kuberay": _kuberay,
     "docker": _docker,

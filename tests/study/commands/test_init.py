@@ -6,6 +6,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import re
 import shlex
 import subprocess
 import sys
@@ -13,9 +14,13 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 import yaml
+from sklearn.datasets import load_digits
 
+import study
 from study.cli import calstudy as command_line
 from study.machines.cluster_files import TEMPLATES, _minutes, kubernetes_name
 from study.machines.wheel import installed_wheel
@@ -69,6 +74,45 @@ def test_a_study_to_begin_with_is_a_study(folder: Path) -> None:
     told = here("init", "study", "first.yaml").splitlines()
     assert told == ["wrote first.yaml", "next: calstudy plan first.yaml"]
     assert "first: 3 methods x 24 trials of 20 epochs" in here("plan", "first.yaml")
+
+
+def test_embeddings_come_with_a_table_that_others_read(folder: Path) -> None:
+    """Its numbers are scikit-learn's digits; the study is the one that is shipped."""
+    told = here("init", "embeddings").splitlines()
+    files = ["wrote embeddings.yaml", "wrote embeddings.parquet"]
+    assert told == [*files, "next: calstudy run embeddings.yaml"]
+    table = pd.read_parquet("embeddings.parquet")
+    digits = load_digits()
+    assert np.array_equal(np.stack(table["embedding"]), digits.data)
+    assert np.array_equal(table["label"], digits.target)
+    shipped = Path(study.__file__).parent / "specs" / "embeddings.yaml"
+    assert yaml.safe_load(Path("embeddings.yaml").read_text()) == yaml.safe_load(
+        shipped.read_text()
+    )
+    assert "data: 10 classes of rows of 64 numbers" in here("plan", "embeddings.yaml")
+    assert refused("embeddings").startswith("embeddings.yaml: is there already. Move it away")
+    Path("embeddings.yaml").unlink()
+    assert refused("embeddings").startswith("embeddings.parquet: is there already.")
+
+
+@pytest.mark.slow
+def test_from_a_table_to_a_verified_model_by_the_words_of_the_readme(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its commands as they stand there; the study with a trial of each method and an epoch."""
+    monkeypatch.setenv("CALSTUDY_CACHE", str(folder / "cache"))
+    readme = " ".join((CHECKOUT / "README.md").read_text().split())
+    _, _, after = readme.partition("embeddings or measurements")
+    lines = re.findall(r"`calstudy ([^`]+)`", after)[:6]
+    names = [line.partition(" ")[0] for line in lines]
+    assert names == ["init", "run", "confirm", "answer", "export", "verify"]
+    for line in lines:
+        said = here(*shlex.split(line))
+        if line.startswith("init"):
+            text = Path("embeddings.yaml").read_text()
+            short = text.replace("trials: 12", "trials: 1").replace("epochs: 20", "epochs: 1")
+            Path("embeddings.yaml").write_text(short)
+    assert "models:/mine/1" in said and "287 validation" in said
 
 
 def test_a_rayjob_carries_the_study_and_runs_it(folder: Path) -> None:
