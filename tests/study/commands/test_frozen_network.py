@@ -1,6 +1,7 @@
 """Studies of a network that others have trained, of which they train the last layer: from the
 file of its weights to a verified model, and what is refused."""
 
+import importlib.util
 import json
 import shutil
 import sys
@@ -263,7 +264,10 @@ def test_without_timm_one_line_says_how_to_install_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "timm", None)
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    there = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "timm" else there(name)
+    )
     spec = write_spec(tmp_path / "small.yaml", model={"name": "timm", "network": "test_vit"})
     shown = here("plan", spec, "--storage", tmp_path, check=2)
     assert "model: timm is not installed. pip install 'calstudy[timm]'\n" in shown
