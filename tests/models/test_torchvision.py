@@ -229,7 +229,7 @@ def test_weights_of_older_versions_are_read(tmp_path: Path, name: str) -> None:
     if name == "resnet18":
         for key in [key for key in state if key.endswith("num_batches_tracked")]:
             del state[key]
-        state._metadata.clear()
+        state = dict(state)
     torch.save(state, tmp_path / "own.pth")
     network = Torchvision(network=name, weights=str(tmp_path / "own.pth")).build((3, 32, 32), 7)
     last = theirs.fc if name == "resnet18" else theirs.classifier[-1]

@@ -1,9 +1,8 @@
 """Shared base of networks whose weights others have published, or that are read from a file."""
 
-import pickle
 from abc import abstractmethod
-from collections import OrderedDict
 from collections.abc import Iterable
+from copy import copy
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -132,8 +131,7 @@ class Pretrained(Model):
             state = _without(found, gone)
             if state.keys() != network.state_dict().keys():
                 state = _without(self.renamed(found, network), gone)
-            metadata = getattr(found, "_metadata", None)
-            _load(network, state, metadata, f"{file} does not fit {self.network}")
+            _load(network, state, f"{file} does not fit {self.network}")
         return network
 
     def _width(self, features: nn.Module, shape: Iterable[int]) -> int:
@@ -155,28 +153,25 @@ class Pretrained(Model):
 def read_state(file: Path) -> State:
     """The weights in a file, read as data, without code. Raises FieldError."""
     try:
-        found = _read_safetensors(file) if file.suffix == ".safetensors" else _read_torch(file)
+        if file.suffix == ".safetensors":
+            found = _read_safetensors(file)
+        else:
+            found = torch.load(file, weights_only=True, map_location="cpu")
     except FieldError:
         raise
     except Exception as error:  # what torch or safetensors make of another file
-        reason = " ".join(str(error).split())[:200].rstrip(".")
-        raise FieldError("weights", f"{file} cannot be read as weights ({reason})") from None
+        reason = " ".join(str(error).split())
+        if "Unsupported" in reason:  # as torch calls what only pickle would make
+            problem = f"{file} needs pickle, which may run code, and is not read"
+            fix = "Save the network's state_dict() alone, or as .safetensors."
+            raise FieldError("weights", problem, fix) from None
+        problem = f"{file} cannot be read as weights ({reason[:200].rstrip('.')})"
+        raise FieldError("weights", problem) from None
     if not isinstance(found, dict) or not all(isinstance(one, Tensor) for one in found.values()):
         keys = f" but {_named(found)}" if isinstance(found, dict) else ""
         fix = "Save the network's state_dict() alone."
         raise FieldError("weights", f"{file} has no weights by name{keys}", fix)
     return found
-
-
-def _read_torch(file: Path) -> Any:
-    try:
-        return torch.load(file, weights_only=True, map_location="cpu")
-    except pickle.UnpicklingError as error:
-        if "Unsupported" not in str(error):
-            raise
-        found = f"{file} needs pickle, which may run code, and is not read"
-        fix = "Save the network's state_dict() alone, or as .safetensors."
-        raise FieldError("weights", found, fix) from None
 
 
 def _read_safetensors(file: Path) -> State:
@@ -189,22 +184,25 @@ def _read_safetensors(file: Path) -> State:
 
 
 def _without(state: State, layers: Iterable[str]) -> State:
+    """A copy without the weights of these layers; it keeps the versions that torch writes."""
     gone = tuple(f"{name}." for name in layers)
-    return {key: value for key, value in state.items() if not key.startswith(gone)}
+    kept = copy(state)
+    for key in state:
+        if key.startswith(gone):
+            del kept[key]
+    return kept
 
 
-def _load(network: nn.Module, state: State, metadata: Any, problem: str) -> None:
-    """Load a state that has each weight of the network, in its shape, and no others.
-
-    metadata: the versions of its layers; None: it was written without, as by safetensors.
-    """
-    own: Any = network.state_dict()
-    given: Any = OrderedDict(state)
-    given._metadata = own._metadata if metadata is None else metadata
-    shapes = [key for key in own if key in given and own[key].shape != given[key].shape]
+def _load(network: nn.Module, state: State, problem: str) -> None:
+    """Load a state that has each weight of the network, in its shape, and no others."""
+    own = network.state_dict()
+    shapes = [key for key in own if key in state and own[key].shape != state[key].shape]
     parts = {"of another shape": shapes}
     if not shapes:
-        found = network.load_state_dict(given, strict=False)
+        try:
+            found = network.load_state_dict(state, strict=False)
+        except ValueError as error:  # a layer's, whose versions safetensors does not write
+            raise FieldError("weights", f"{problem}: {error}") from None
         parts = {"it lacks": found.missing_keys, "it also has": found.unexpected_keys}
     wrong = [f"{word} {_named(keys)}" for word, keys in parts.items() if keys]
     if wrong:
