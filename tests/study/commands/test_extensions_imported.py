@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.study.command_line import calstudy, here, write_spec
+from tests.study.command_line import here, write_spec
+from trainables.plugins import use_extensions
 
 pytestmark = pytest.mark.slow
 
@@ -38,10 +39,12 @@ def test_they_are_those_listed(tmp_path: Path) -> None:
     file.write_text(yaml.safe_dump({**plain, "extensions": "extensions"}))
     importing = set()
     for command, words in COMMANDS.items():
-        calstudy(command, "small", "--storage", storage, *words, check=None)
+        use_extensions(None)  # as in a process of its own, none is imported yet
+        here(command, "small", "--storage", storage, *words, check=None)
         if trail.exists():
             trail.unlink()
             importing.add(command)
+    use_extensions(None)
     text = " ".join((ROOT / "docs" / "security.md").read_text().split())
     listed = text.partition(LISTED)[2].partition(".")[0]
     named = {word.strip("` ") for word in listed.replace(" and ", ",").split(",")}
