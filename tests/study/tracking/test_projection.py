@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import threading
@@ -233,6 +234,23 @@ def test_a_server_that_goes_leaves_the_rest_to_sync(
     assert children(client, study)[""][0].info.status == "FINISHED"
 
 
+# One that imports, which takes seconds, and its children, which write.
+CHILDREN = """
+import os, pickle, sys
+import mlflow.tracking
+from study.tracking.projection import sync
+
+study = pickle.loads(bytes.fromhex(sys.stdin.readline()))
+for _ in sys.stdin:
+    child = os.fork()
+    if child == 0:
+        sync(study, sys.argv[1])
+        os._exit(0)
+    print(child, flush=True)
+    os.waitpid(child, 0)
+"""
+
+
 @pytest.mark.slow
 def test_killed_at_any_moment_and_synced(
     tmp_path: Path, server: tuple[Path, int], line: Line
@@ -242,26 +260,22 @@ def test_killed_at_any_moment_and_synced(
     study.told.extend(
         complete(study, "focal", number, {"method.gamma": 1.0}) for number in range(2, 8)
     )
-    code = (
-        "import sys, pickle; from study.tracking.projection import sync\n"
-        "sync(pickle.loads(bytes.fromhex(sys.stdin.read())), sys.argv[1])"
-    )
-    told = pickle.dumps(study).hex()
-    for requests in (5, 6, 7, 8):
-        line.asked.clear()
-        process = subprocess.Popen(
-            [sys.executable, "-c", code, line.uri], stdin=subprocess.PIPE, text=True
-        )
-        assert process.stdin is not None
-        process.stdin.write(told)
+    command = [sys.executable, "-c", CHILDREN, line.uri]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(pickle.dumps(study).hex() + "\n")
+        for requests in (5, 6, 7, 8):
+            line.asked.clear()
+            process.stdin.write("next\n")
+            process.stdin.flush()
+            child = int(process.stdout.readline())
+            there = Path(f"/proc/{child}")
+            wait_for(lambda enough=requests: len(line.asked) >= enough, 60.0)
+            assert there.exists()
+            os.kill(child, signal.SIGKILL)
+            wait_for(lambda gone=there: not gone.exists(), 60.0)
         process.stdin.close()
-        wait_for(
-            lambda enough=requests, at=process: len(line.asked) >= enough or at.poll() is not None,
-            60.0,
-        )
-        assert process.poll() is None
-        process.kill()
-        process.wait()
     assert 0 < sync(study, line.uri).written < 10
     in_mlflow_once(client, study)
     assert sync(study, line.uri) == SyncReport(written=0, present=10, removed=0)
