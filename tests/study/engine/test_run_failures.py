@@ -93,40 +93,6 @@ class Lost(CrossEntropy):
 """
 
 
-@pytest.mark.usefixtures("faulty")
-def test_a_fault_on_a_gpu_shared_under_mps_is_blamed_on_a_trial_only_where_it_is_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On pretended GPUs, and a pretended MPS; its process ends each time, so no other
-    trial gets the broken GPU."""
-    monkeypatch.setenv("CALSTUDY_DEVICE", "cpu")
-    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
-    (tmp_path / "control").touch()
-    write_method(tmp_path, "lost", LOST)
-    methods = [
-        {"label": "victim", "name": "lost", "enough": 1.0},
-        {"label": "culprit", "name": "lost", "enough": 2.0},
-        "cross_entropy",
-    ]
-    run_on_a_pretended_gpu(tmp_path, methods)
-    study = counted_once(tmp_path, 3)
-    found = {label: records[0] for label, records in study.records().by_label.items()}
-    assert {label: (record.state, record.deaths) for label, record in found.items()} == {
-        "victim": ("complete", {"node": 1}),
-        "culprit": ("failed", {"node": 1, "process": 3}),
-        "cross_entropy": ("complete", {}),
-    }
-    reason = "its GPU was lost: RuntimeError: CUDA error: an illegal memory access was encountered"
-    assert found["culprit"].reason == reason
-    processes = [
-        (study.directory / "trials" / "culprit" / "0000" / f"attempt-{attempt}" / "log")
-        .read_text()
-        .splitlines()[0]
-        for attempt in (1, 2, 3, 4)
-    ]
-    assert len(set(processes)) == 4
-
-
 HUNGRY = """
 import dataclasses, ray, torch
 from trainables.methods.cross_entropy import CrossEntropy
@@ -143,30 +109,46 @@ class Hungry(CrossEntropy):
 
 
 @pytest.mark.usefixtures("faulty")
-def test_what_does_not_fit_into_a_part_of_a_gpu_gets_a_whole_one(
+def test_on_a_whole_gpu_a_trial_fits_and_a_fault_is_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On pretended GPUs (Ray counts them, the CPU computes); unverified on real ones."""
+    """On pretended GPUs (Ray counts them, the CPU computes), and a pretended MPS; unverified on
+    real ones. The process of a fault ends, so no other trial gets the broken GPU."""
     monkeypatch.setenv("CALSTUDY_DEVICE", "cpu")
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
+    (tmp_path / "control").touch()
+    write_method(tmp_path, "lost", LOST)
     write_method(tmp_path, "hungry", HUNGRY)
     methods = [
+        {"label": "victim", "name": "lost", "enough": 1.0},
+        {"label": "culprit", "name": "lost", "enough": 2.0},
         "cross_entropy",
         {"label": "too_hungry", "name": "hungry", "enough": 2.0},
         {"label": "hungry", "name": "hungry", "enough": 1.0},
         {"label": "provided", "name": "hungry", "enough": 1.0, "resources": {"gpu": 1}},
     ]
     run_on_a_pretended_gpu(tmp_path, methods)
-    found = {
-        label: records[0] for label, records in counted_once(tmp_path, 4).records().by_label.items()
-    }
+    study = counted_once(tmp_path, 6)
+    found = {label: records[0] for label, records in study.records().by_label.items()}
     assert {
         label: (record.state, record.attempt, record.deaths) for label, record in found.items()
     } == {
+        "victim": ("complete", 2, {"node": 1}),
+        "culprit": ("failed", 4, {"node": 1, "process": 3}),
         "cross_entropy": ("complete", 1, {}),
         "too_hungry": ("failed", 2, {"out_of_memory": 2}),
         "hungry": ("complete", 2, {"out_of_memory": 1}),
         "provided": ("complete", 1, {}),
     }
+    reason = "its GPU was lost: RuntimeError: CUDA error: an illegal memory access was encountered"
+    assert found["culprit"].reason == reason
+    processes = [
+        (study.directory / "trials" / "culprit" / "0000" / f"attempt-{attempt}" / "log")
+        .read_text()
+        .splitlines()[0]
+        for attempt in (1, 2, 3, 4)
+    ]
+    assert len(set(processes)) == 4
     assert str(found["too_hungry"].reason).startswith("OutOfMemoryError: CUDA out of memory")
 
 
