@@ -6,8 +6,10 @@ import gzip
 import json
 import os
 import subprocess
+import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,6 +20,7 @@ from benchmarks.gpu.cases import case
 from benchmarks.gpu.expected import EXPECTED, judged
 from search_spaces import strict_yaml
 from tests import simulated_graph
+from tests.study import command_line
 from trainables import methods
 from trainables.training import program
 
@@ -163,7 +166,16 @@ def test_a_daemon_of_mps_serves_its_stage_alone(
 
 
 @pytest.mark.slow
-def test_a_study_runs_under_ray(here: argparse.Namespace) -> None:
+def test_a_study_runs_and_is_read(
+    here: argparse.Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its commands in this process, where they need no Ray."""
+
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        assert command[:3] == [sys.executable, "-m", "study.cli"]
+        return subprocess.CompletedProcess(command, 0, command_line.here(*command[3:]))
+
+    monkeypatch.setattr(stages, "subprocess", SimpleNamespace(run=run))
     found = stages.study(here)
     assert found["audit"] == "clean"
     assert {label: counts["complete"] for label, counts in found["trials"]["methods"].items()} == {
@@ -178,12 +190,17 @@ def test_a_trained_model_is_the_same_where_it_is_brought(here: argparse.Namespac
 
 
 @pytest.mark.slow
-def test_the_ladder(here: argparse.Namespace) -> None:
-    found = stages.ladder("cnn")(here)
-    assert (
-        list(found) == ["loader", "learner", "learner bfloat16", "bound", "bound bfloat16"]
-        and min(found.values()) > 0
+def test_the_ladder(here: argparse.Namespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of airbench too, which is no dependency: an arm that does not start leaves the others."""
+    monkeypatch.setattr(throughput, "has_airbench", lambda options: True)
+    # Each is a process, which imports for seconds; of other precisions are the Learner's tests.
+    arms = ["learner", "bound bfloat16"]
+    monkeypatch.setattr(throughput, "ON_CPU", ("loader", "former", *arms))
+    found = stages.ladder("airbench")(here)
+    assert found.pop("airbench") == (
+        "did not start: ModuleNotFoundError: No module named 'airbench'"
     )
+    assert list(found) == ["loader", *arms] and min(found.values()) > 0
 
 
 def test_it_goes_on_where_it_stopped_and_a_failure_is_a_line(
@@ -230,14 +247,3 @@ def test_a_stage_that_takes_too_long_ends_with_all_that_it_started(
         time.sleep(0.05)
     gpu._end(stage)
     assert stage.returncode is not None and stage.stdout is not None and stage.stdout.closed
-
-
-def test_an_arm_that_does_not_start_leaves_the_others() -> None:
-    words = argparse.Namespace(
-        model="cnn", method="cross_entropy", device="cpu", former="", batch=64, rounds=1
-    )
-    words.count = 300
-    missing: dict[str, str] = {}
-    rates = throughput.measure(words, ["airbench", "learner"], missing)  # airbench: no dependency
-    assert list(rates) == ["learner"] and rates["learner"][0] > 0
-    assert missing == {"airbench": "ModuleNotFoundError: No module named 'airbench'"}
