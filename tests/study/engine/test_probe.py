@@ -1,15 +1,17 @@
 """The probe of a whole study: what it says, and that it leaves nothing behind."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.study.command_line import calstudy, calstudy_json, write_spec
+from tests.study.command_line import calstudy, calstudy_json, here, write_spec
 from trainables import trial_probe
 from trainables.config import TrialConfig
 from trainables.data.digits import Digits
 from trainables.loading.cache import data_digest
 from trainables.outputs.classifier import Classifier
+from trainables.plugins import use_extensions
 
 
 @pytest.mark.slow
@@ -42,6 +44,12 @@ def test_plan_probe_predicts_and_leaves_nothing(
     assert not list((tmp_path / "tmp").iterdir())
 
 
+@pytest.fixture(autouse=True)
+def own_names_only() -> Iterator[None]:
+    yield
+    use_extensions(None)
+
+
 @pytest.fixture
 def breaking(tmp_path: Path) -> Path:
     """A study of a method that trains and of one, an extension, whose loss raises."""
@@ -66,9 +74,7 @@ def names_it(shown: str) -> None:
 
 @pytest.mark.slow
 def test_an_extension_that_breaks_is_named_before_the_run(breaking: Path, tmp_path: Path) -> None:
-    names_it(
-        calstudy("plan", breaking, "--probe", "--storage", tmp_path / "studies", check=2).stderr
-    )
+    names_it(here("plan", breaking, "--probe", "--storage", tmp_path / "studies", check=2))
     assert not (tmp_path / "studies").exists()
 
 
@@ -91,22 +97,18 @@ def test_so_it_is_on_a_cluster_whose_slots_count(
     )
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 5, "num_gpus": 3})
     options = ("--probe", "--storage", tmp_path / "studies", "--address", cluster.address)
+    shared = {"label": "seen", "name": "seen", "resources": {"cpu": 2, "gpu": 0.33}}
+    keys = {"methods": ["cross_entropy", shared], "extensions": "mine", "resources": {"cpu": 2}}
     try:
         names_it(calstudy("plan", breaking, *options, check=2).stderr)
-        keys = {"methods": ["cross_entropy", "focal"], "resources": {"cpu": 2}}
-        found = calstudy_json("plan", write_spec(tmp_path / "sound.yaml", **keys), *options)[
-            "probe"
-        ]
-        keys = {"methods": ["seen"], "extensions": "mine", "resources": {"cpu": 2, "gpu": 0.33}}
-        calstudy_json("plan", write_spec(tmp_path / "shared.yaml", **keys), *options)
+        sound = write_spec(tmp_path / "sound.yaml", **keys)
+        found = calstudy_json("plan", sound, *options)["probe"]
     finally:
         cluster.shutdown()
     (one, another) = [file.read_text() for file in tmp_path.glob("seen.*")]
     assert one == another and one in ("0", "1", "2")
-    assert found["slots"] == 2 and [method["label"] for method in found["methods"]] == [
-        "cross_entropy",
-        "focal",
-    ]
+    assert found["slots"] == 2
+    assert [method["label"] for method in found["methods"]] == ["cross_entropy", "seen"]
     assert all(method["process_seconds"] > 0 for method in found["methods"])
 
 
@@ -123,7 +125,7 @@ def test_a_loss_that_is_no_number_is_said_with_its_method(tmp_path: Path) -> Non
     spec = write_spec(
         tmp_path / "small.yaml", methods=["cross_entropy", "undefined"], extensions="mine"
     )
-    shown = calstudy("plan", spec, "--probe", "--storage", tmp_path / "studies").stdout
+    shown = here("plan", spec, "--probe", "--storage", tmp_path / "studies")
     (line,) = (line for line in shown.splitlines() if "in the probe" in line)
     assert line.startswith(
         "undefined: loss is nan at epoch 1 (optimizer.lr=0.1) in the probe. In a study such a trial"
