@@ -38,7 +38,7 @@ def _make_mlflow(folder: Path) -> None:
 def with_empty_mlflow(words: Sequence[object]) -> None:
     """Give the new storage of a `run` an empty database of MLflow's: to make one takes a second.
 
-    `calstudy run` makes it in test_run_to_model.py, in test_any_user.py and in
+    `calstudy run` makes it in test_run.py, in test_any_user.py and in
     test_working_directory.py.
     """
     if words[0] != "run" or "--storage" not in words or "--tracking" in words:

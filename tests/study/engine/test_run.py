@@ -1,24 +1,70 @@
 """Whole studies, with Ray and MLflow as they are: gone on with, grown, refused, copied."""
 
+import os
 import shutil
+import subprocess
+import sys
+import time
+import uuid
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.study.command_line import calstudy, here, here_json, write_spec
+from benchmarks.chaos.processes import ACTOR, MARK, marked
+from tests.study.command_line import ENVIRONMENT, here, here_json, write_spec
 from tests.study.counting import counted_once, epochs_trained
 
 pytestmark = pytest.mark.slow
 
 
-def test_a_study_is_counted_goes_on_and_refuses_another_meaning(tmp_path: Path) -> None:
-    spec = write_spec(tmp_path / "small.yaml")
-    shown = calstudy("run", spec, "--storage", tmp_path).stdout
-    assert "6/6 trials; 6 complete" in shown and "front" in shown
-    study = counted_once(tmp_path, 6)
+@dataclass(frozen=True)
+class Ran:
+    """A study that was run on one CPU: what that printed, and how many trials trained at once."""
+
+    storage: Path
+    spec: Path
+    shown: str
+    most: int
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """As in `sbatch -c1`."""
+    storage = tmp_path_factory.mktemp("ran")
+    spec = write_spec(storage / "small.yaml")
+    cpu = min(os.sched_getaffinity(0))
+    words = ["run", spec, "--storage", storage]
+    command = ["taskset", "-c", cpu, sys.executable, "-m", "study.cli", *words]
+    environment = {**ENVIRONMENT, MARK: uuid.uuid4().hex}
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    process = subprocess.Popen([*map(str, command)], env=environment, **pipes)
+    most = 0
+    while process.poll() is None:
+        most = max(most, len(marked(environment[MARK], ACTOR)))
+        time.sleep(0.1)
+    shown = process.communicate()[0]
+    assert process.returncode == 0, shown
+    return Ran(storage, spec, shown, most)
+
+
+def test_one_cpu_trains_one_trial_at_a_time(ran: Ran) -> None:
+    """Ray alone would count the CPUs of the machine."""
+    if os.cpu_count() == 1:
+        pytest.skip("this machine has one CPU")
+    assert "starting Ray with 1 of" in ran.shown and "CPUs (the CPU affinity)" in ran.shown
+    assert ran.most == 1
+    words = ("--storage", ran.storage, "--address", "auto", "--cpus", 1)
+    assert "--cpus is for this machine" in here("run", ran.spec, *words, check=2)
+
+
+def test_a_study_is_counted_goes_on_and_refuses_another_meaning(ran: Ran) -> None:
+    assert "6/6 trials; 6 complete" in ran.shown and "front" in ran.shown
+    study = counted_once(ran.storage, 6)
     assert epochs_trained(study) == 12
     assert not list(study.directory.glob("trials/*/*/*/last.pt"))
-    status = here_json("status", "small", "--storage", tmp_path)
+    status = here_json("status", "small", "--storage", ran.storage)
     assert status["methods"] == {
         label: dict(
             planned=3,
@@ -40,21 +86,19 @@ def test_a_study_is_counted_goes_on_and_refuses_another_meaning(tmp_path: Path) 
 
     # The same command again: nothing to do, nothing changed.
     before = (study.directory / "ledger.log").read_bytes()
-    here("run", spec, "--storage", tmp_path)
+    here("run", ran.spec, "--storage", ran.storage)
     assert (study.directory / "ledger.log").read_bytes() == before
 
     # More trials and another method go on; what was there stays.
-    write_spec(tmp_path / "small.yaml", methods=["cross_entropy", "focal", "mbls"], trials=4)
-    here("run", spec, "--storage", tmp_path)
-    grown = counted_once(tmp_path, 12)
+    write_spec(ran.spec, methods=["cross_entropy", "focal", "mbls"], trials=4)
+    here("run", ran.spec, "--storage", ran.storage)
+    grown = counted_once(ran.storage, 12)
     assert [record.params for record in grown.records().of("focal")][:3] == first
 
     # Another meaning is refused, with the lines that differ and the mend; nothing is written.
     before = (study.directory / "study.yaml").read_bytes()
-    write_spec(
-        tmp_path / "small.yaml", methods=["cross_entropy", "focal", "mbls"], trials=4, epochs=3
-    )
-    refused = here("run", spec, "--storage", tmp_path, check=2)
+    write_spec(ran.spec, methods=["cross_entropy", "focal", "mbls"], trials=4, epochs=3)
+    refused = here("run", ran.spec, "--storage", ran.storage, check=2)
     assert "epochs: was 2, is 3" in refused and "new name" in refused and "Traceback" not in refused
     assert (study.directory / "study.yaml").read_bytes() == before
 

@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -16,7 +15,7 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from benchmarks.chaos.processes import ACTOR, MARK, end_marked, marked
+from benchmarks.chaos.processes import MARK, end_marked, marked
 from study.store.study import open_study
 from tests.study.command_line import ENVIRONMENT, here, wait_until, write_spec
 from tests.study.counting import counted_once
@@ -175,41 +174,3 @@ def test_the_notebook_that_follows_it_is_killed(session: Session) -> None:
     wait_until(lambda: not marked(session.mark), 60)
     assert parents_status(session.folder) == "KILLED"
     can_go_on(session)
-
-
-def test_one_cpu_trains_one_trial_at_a_time(tmp_path: Path) -> None:
-    """As in `sbatch -c1`. Ray alone would count the CPUs of the machine."""
-    if os.cpu_count() == 1:
-        pytest.skip("this machine has one CPU")
-    keys: dict[str, Any] = {"methods": ["cross_entropy"], "trials": 2, "epochs": 3}
-    spec = write_spec(tmp_path / "small.yaml", **keys)
-    cpu = min(os.sched_getaffinity(0))
-    command = [
-        "taskset",
-        "-c",
-        str(cpu),
-        sys.executable,
-        "-m",
-        "study.cli",
-        "run",
-        spec,
-        "--storage",
-        tmp_path,
-    ]
-    environment = {**ENVIRONMENT, MARK: uuid.uuid4().hex}
-    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    process = subprocess.Popen([*map(str, command)], env=environment, **pipes)
-    most = 0
-    while process.poll() is None:
-        most = max(most, len(marked(environment[MARK], ACTOR)))
-        time.sleep(0.1)
-    shown = process.communicate()[0]
-    assert (
-        process.returncode == 0
-        and "starting Ray with 1 of" in shown
-        and "CPUs (the CPU affinity)" in shown
-    ), shown
-    assert most == 1
-    counted_once(tmp_path, 2)
-    refused = here("run", spec, "--storage", tmp_path, "--address", "auto", "--cpus", 1, check=2)
-    assert "--cpus is for this machine" in refused
