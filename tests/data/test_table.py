@@ -308,7 +308,7 @@ def test_a_csv_is_read_as_pandas_reads_it(tmp_path):
 
 def test_arrays_of_other_names_and_kinds(tmp_path):
     rows = np.asfortranarray(np.arange(8).reshape(4, 2)).astype(">i4")
-    np.savez_compressed(tmp_path / "a.npz", X=rows, t=np.array([0, 1, 0, 1], np.uint8))
+    np.savez_compressed(tmp_path / "a.npz", X=rows, t=np.array([0, 1, 0, 1], ">u2"))
     data = table(tmp_path / "a.npz", features="X", label="t").read()
     assert data.train.images.tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
     assert data.train.labels.tolist() == [0, 1, 0, 1]
@@ -399,6 +399,7 @@ def test_a_row_number_that_goes_on_over_shards_is_told(tmp_path):
     save(frame[20:], tmp_path / "train-00001-of-00002.csv")
     save(frame[:10], tmp_path / "test.csv")
     assert len(table(tmp_path).read().notes) == 1
+    assert len(table(tmp_path, limit=30).read().notes) == 1
 
 
 def test_a_column_that_fixes_the_label_is_told(tmp_path):
@@ -422,10 +423,9 @@ def test_no_false_alarm_on_columns_by_chance(tmp_path):
         "constant": np.full(2000, 3.0),
         "sorted": np.sort(random.normal(size=2000)),
     }
-    rare = np.zeros(2000, dtype=int)
-    rare[np.argmax(columns["counts"])] = rare[0] = 1
     assert notes_of(tmp_path, **columns) == ()
-    assert notes_of(tmp_path, **columns, y=rare) == ()
+    rare = np.where(np.arange(2000) % 700 == 5, 1, 0)  # three rows, all of one value
+    assert notes_of(tmp_path, few=np.where(rare, 5, columns["few"]), y=rare) == ()
 
 
 def test_a_column_that_float32_flattens_is_told(tmp_path):
@@ -447,8 +447,11 @@ def test_only_train_is_looked_at_and_many_columns_are_counted(tmp_path):
         "column 'c2' is the row number: leave it out",
         "2 more columns like the last",
     )
-    far = np.where(np.arange(40) < 20, np.arange(40) ** 2 % 7, 1e9 + np.arange(40))
-    assert notes_of(tmp_path, far=far, split=["train"] * 20 + ["test"] * 20) == ()
+    far = np.where(np.arange(40) < 20, 1e9 + np.arange(40) * 64 % 320, 0.0)
+    found = notes_of(tmp_path, far=far, split=["train"] * 20 + ["test"] * 20)
+    assert [note.partition(":")[0] for note in found] == [
+        "column 'far' varies by 90.5 around 1e+09"
+    ]
 
 
 def test_a_place_in_a_list_is_told(tmp_path):
