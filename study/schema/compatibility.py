@@ -10,6 +10,8 @@ from search_spaces import strict_yaml
 from study.schema.errors import SpecError
 from trainables.plain import Plain, Value
 
+A_FILE = "a file"  # in place of its path, which may change
+
 
 class Meant(Protocol):
     """The part of a study used here."""

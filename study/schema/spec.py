@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from search_spaces.space import Entry, to_plain
-from study.schema.compatibility import MethodMeaning, leaves
+from study.schema.compatibility import A_FILE, MethodMeaning, leaves
 from study.schema.condition import Condition
 from study.schema.early_stopping import EarlyStopping
 from study.schema.errors import SpecError, located, under
@@ -286,7 +286,7 @@ def _without(key: str, settings: Settings) -> dict[str, Plain]:
 def _without_files(settings: Settings) -> dict[str, Plain]:
     files = {one.name for one in fields(settings) if is_file(one, getattr(settings, one.name))}
     plain = settings_to_plain(settings)
-    return {name: "a file" if name in files else value for name, value in plain.items()}
+    return {name: A_FILE if name in files else value for name, value in plain.items()}
 
 
 def _meaning_of(variant: Variant) -> MethodMeaning:

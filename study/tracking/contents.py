@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Any
 
-from study.schema.compatibility import methods_in
+from study.schema.compatibility import A_FILE, methods_in
 from study.schema.uris import without_credentials
 from study.store.trials import TrialRecord
 
@@ -99,7 +99,9 @@ def _config(study: Study, label: str) -> dict[str, str]:
 
 def _meant(study: Study, label: str) -> dict[str, str]:
     meaning = study.recorded.meaning
-    return flat({key: meaning[key] for key in _keys() & set(meaning)}) | _of_method(study, label)
+    shared = flat({key: meaning[key] for key in _keys() & set(meaning)})
+    placed = {path: value for path, value in shared.items() if value != A_FILE}
+    return placed | _of_method(study, label)
 
 
 def _keys() -> set[str]:

@@ -44,7 +44,7 @@ class ShiftSet(Settings):
 
     data: Dataset = field()
     where: dict[str, Value] | None = text(
-        None, doc="for parquet: use only rows with these column values"
+        None, doc="of a table or parquet: use only rows with these column values"
     )
     ood: bool | None = text(
         None, doc="whether it is out of distribution; null: decided by class names or numbers"
