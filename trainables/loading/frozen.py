@@ -96,6 +96,9 @@ def _make(
             "origin": origin._asdict(),
             "device": device.type,
         }
+        if model.origin() != origin:
+            problem = f"the file of {origin.name} was changed while it was read"
+            raise FieldError("model.weights", problem, "Run again once it is complete.")
         write_meta(partial, meta)
     if device.type == "cuda":
         del whole

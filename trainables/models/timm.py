@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from torch import nn
 
 from trainables.fields import text
+from trainables.model import Origin
 from trainables.models.shared.pretrained import Pretrained, State
 from trainables.plugins import in_a_line
 from trainables.problems import SIMILAR, FieldError
@@ -84,8 +85,8 @@ class Timm(Pretrained):
             "weights", f"those of {self.full_name} cannot be downloaded ({reason})", mend
         )
 
-    def origin(self) -> Any:
-        _timm()
+    def origin(self) -> Origin | None:
+        _timm()  # `plan` says that it is missing, also where weights are random
         return super().origin()
 
     def _published(self) -> Any:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,6 +13,7 @@ from torch import nn
 from torchvision import models
 
 from trainables.fields import text
+from trainables.files.digest import known_digest
 from trainables.files.download import DownloadError, download
 from trainables.models.shared.pretrained import Pretrained, State
 from trainables.problems import FieldError, nearest
@@ -67,8 +69,12 @@ class Torchvision(Pretrained):
             raise FieldError("weights", problem, "Write weights: none, or a file.")
         url = published.url
         file = Path(torch.hub.get_dir()) / "checkpoints" / Path(urlsplit(url).path).name
+        digest = file.stem.rpartition("-")[2]
+        with suppress(OSError):
+            if known_digest(file).startswith(digest):
+                return file
         try:
-            download([url], file, "sha256", file.stem.rpartition("-")[2])
+            download([url], file, "sha256", digest)
         except DownloadError as error:
             problem = f"those of {self.network} cannot be downloaded ({error})"
             fix = f"Download the file elsewhere and copy it to {file} on every node."
