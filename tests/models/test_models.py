@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
+from trainables.inputs import Inputs
 from trainables.model import Model, Network
 from trainables.models import find, names
 from trainables.models.cnn import Cnn
@@ -154,6 +155,27 @@ def test_mlp_has_the_parameters_counted_by_hand():
     )
     # No hidden layer: logistic regression.
     assert parameters(Mlp(depth=0).build((1, 8, 8), 10)) == 64 * 10 + 10
+
+
+def test_mlp_takes_rows_and_gives_them_the_weights_of_as_many_pixels():
+    """Drawn in the same order: a table of pixels trains as the images would."""
+    assert Mlp.takes == ("image", "features") and Cnn.takes == ("image",)
+    for depth in (0, 1, 2):
+        built = []
+        for shape in (Inputs((6,), "features"), (1, 2, 3)):
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(0)
+                built.append(Mlp(width=5, depth=depth).build(shape, 4))
+        rows = torch.randn(7, 6)
+        with torch.no_grad():
+            assert torch.equal(built[0](rows), built[1](rows.view(7, 1, 2, 3)))
+
+
+def test_without_hidden_layers_mlp_is_logistic_regression():
+    network, rows = Mlp(depth=0).build((6,), 4), torch.randn(7, 6)
+    weights, bias = network.head.weight, network.head.bias
+    assert not list(network.features.parameters())
+    assert_close(network(rows), rows @ weights.T + bias)
 
 
 def test_mlp_is_its_formula():
