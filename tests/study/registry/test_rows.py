@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
+from mlflow.pyfunc.scoring_server import infer_and_parse_data
 from numpy.testing import assert_allclose
 from sklearn.datasets import load_digits, load_iris
 
@@ -81,6 +82,10 @@ def test_columns_are_found_by_name_in_any_order(storage: Path) -> None:
     assert_allclose(model.predict(table), probs, atol=1e-5)
     turned = table[list(reversed(COLUMNS))].assign(note="of another column", day=3)
     assert_allclose(model.predict(turned), probs, atol=1e-5)
+    whole = turned[list(COLUMNS[::-1])].round().astype(int)
+    sent = json.loads(whole.to_json(orient="split"))  # as a server gets it
+    asked = infer_and_parse_data({"dataframe_split": sent}, model.metadata.get_input_schema())
+    assert_allclose(model.predict(asked), model.predict(table.round()), atol=1e-6)
     misnamed = table.rename(columns={COLUMNS[2]: "petal"})
     with pytest.raises(MlflowException, match=r"missing inputs \['petal length \(cm\)'\]"):
         model.predict(misnamed)
