@@ -25,32 +25,48 @@ heed_signals()
 
 # The files that take longest, longest first.
 LONGEST = (
-    "test_run_killed",
-    "test_chaos",
-    "test_slurm",
-    "test_cluster_files",
-    "test_run",
-    "test_audit",
     "test_old",
-    "test_run_failures",
-    "test_run_stopped",
-    "test_run_database",
     "test_submit",
     "test_jobs",
+    "test_hosts",
+    "test_run_stopped",
+    "test_slurm",
+    "test_chaos",
+    "test_run_killed",
+    "test_cluster_files",
+    "test_any_user",
+    "test_examples",
+    "test_run_failures",
+    "test_run_database",
+    "test_doctor",
+    "test_working_directory",
+    "test_audit",
+    "test_watching",
+    "test_probe",
+    "test_gpu",
+    "test_ray_compat",
     "test_confirm",
-    "test_run_to_model",
+    "test_unusable_gpu",
+    "test_run",
+    "test_early_stopping",
+    "test_bootstrap",
+    "test_projection",
     "test_at_once",
+    "test_run_to_model",
     "test_newcomer",
     "test_targets",
-    "test_projection",
-    "test_hosts",
-    "test_doctor",
+    "test_hostile",
+    "test_ray_session",
+    "test_program",
     "test_s3",
     "test_moved",
     "test_page",
+    "test_confirmed",
     "test_export",
 )
 FIRST = {f"{name}.py": place for place, name in enumerate(LONGEST)}
+# The files whose tests share a cluster: one process runs them all.
+OF_CLUSTER = {"test_submit.py", "test_jobs.py", "test_hosts.py"}
 
 
 @dataclass(frozen=True)
@@ -60,6 +76,49 @@ class Cluster:
     head: Host
     workers: tuple[Host, Host]
     shared: Path  # a folder all of them see
+
+
+class SharedCluster:
+    """The cluster of the tests of OF_CLUSTER, while they run."""
+
+    def __init__(self) -> None:
+        self._raised = contextlib.ExitStack()
+        self._cluster: Cluster | None = None
+
+    def get(self, shared: Path) -> Cluster:
+        if self._cluster is None:
+            self._cluster = self._raised.enter_context(raised_cluster(shared))
+        return self._cluster
+
+    def end(self) -> None:
+        self._cluster = None
+        self._raised.close()
+
+
+@contextlib.contextmanager
+def raised_cluster(shared: Path) -> Iterator[Cluster]:
+    with network(3, shared) as (head, *workers):
+        # A job that is stopped is killed after this much; Ray's own 3 s are too
+        # few on a busy machine.
+        start_head(head, cpus=2, env={"RAY_JOB_STOP_WAIT_TIME_S": "60"})
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(lambda worker: start_worker(worker, head, cpus=2), workers))
+        yield Cluster(head, (workers[0], workers[1]), shared)
+
+
+@pytest.hookimpl(optionalhook=True)  # pytest-xdist's
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """`--dist loadfile`, with the files of the cluster as one."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFile(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return "cluster" if Path(file).name in OF_CLUSTER else file
+
+    return ByFile(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -121,16 +180,26 @@ def timm_there() -> None:
 
 
 @pytest.fixture(scope="session")
-def cluster(hosts_allowed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Head and two workers with two CPUs each, shared by the tests of a session: leave it whole."""
-    shared = tmp_path_factory.mktemp("shared")
-    with network(3, shared) as (head, *workers):
-        # A job that is stopped is killed after this much; Ray's own 3 s are too
-        # few on a busy machine.
-        start_head(head, cpus=2, env={"RAY_JOB_STOP_WAIT_TIME_S": "60"})
-        with ThreadPoolExecutor() as pool:
-            list(pool.map(lambda worker: start_worker(worker, head, cpus=2), workers))
-        yield Cluster(head, (workers[0], workers[1]), shared)
+def shared_cluster() -> Iterator[SharedCluster]:
+    made = SharedCluster()
+    yield made
+    made.end()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_idle_cluster(request: pytest.FixtureRequest, shared_cluster: SharedCluster) -> None:
+    """Its processes take a sixteenth of a CPU while nobody uses them."""
+    if request.path.name not in OF_CLUSTER:
+        shared_cluster.end()
+
+
+@pytest.fixture(scope="module")
+def cluster(
+    hosts_allowed: None, shared_cluster: SharedCluster, tmp_path_factory: pytest.TempPathFactory
+) -> Cluster:
+    """Head and two workers with two CPUs each, shared by the files of OF_CLUSTER: leave it
+    whole."""
+    return shared_cluster.get(tmp_path_factory.mktemp("shared"))
 
 
 @pytest.fixture(scope="session")
