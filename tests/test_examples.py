@@ -11,7 +11,7 @@ from nbclient import NotebookClient
 
 from study import Study
 from tests.shared import with_empty_mlflow
-from tests.study.command_line import calstudy, calstudy_json
+from tests.study.command_line import calstudy, calstudy_json, here_json
 from tests.study.made import made_study
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -63,7 +63,7 @@ def test_a_study_in_a_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert study.front()[["trial", "accuracy", "ece", "ts_ece"]]._repr_html_() in tables
     confirmed = Study.open("notebook-confirm", storage=tmp_path / "studies").trials()
     assert confirmed[["trial", "accuracy", "test_accuracy", "test_ece"]]._repr_html_() in tables
-    taken = calstudy_json("answer", "notebook", "--storage", study.directory.parent)["sentences"][0]
+    taken = here_json("answer", "notebook", "--storage", study.directory.parent)["sentences"][0]
     assert tables[-1].startswith(f"<p><b>{taken}</b></p>")
 
 
@@ -73,7 +73,7 @@ def test_predictions_are_measured(tmp_path: Path) -> None:
     shown = dict(line.split() for line in run("evaluate_predictions", tmp_path).splitlines())
     assert float(shown["temperature"]) == pytest.approx(2, abs=0.15)
     assert float(shown["ts_ece"]) < 0.03 < float(shown["ece"])
-    assert calstudy_json("evaluate", tmp_path / "predictions.npz")["num_samples"] == 2000
+    assert here_json("evaluate", tmp_path / "predictions.npz")["num_samples"] == 2000
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ from study.schema.uris import TrackingError, public_uri
 from study.store.driver_lock import driver_lock
 from study.store.study import open_study
 from study.store.trials import TrialRecord, Trials
-from tests.study.command_line import calstudy, here, here_json, kill, start, wait_until, write_spec
+from tests.study.command_line import here, here_json, kill, start, wait_until, write_spec
 from tests.study.tracking.line import free_port
 
 CHECKS = [
@@ -151,7 +151,7 @@ def test_a_finished_study_is_clean_and_nothing_is_written(storage: Path) -> None
 
 @pytest.mark.slow
 def test_the_command(finished: Path, storage: Path) -> None:
-    shown = calstudy("audit", "small", "--storage", finished).stdout
+    shown = here("audit", "small", "--storage", finished)
     assert (
         "small: clean; 4 trials planned: 4 complete; 0 lost, 0 duplicated" in shown
         and "note" not in shown

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.study.command_line import calstudy, here, here_json
+from tests.study.command_line import here, here_json
 from tests.study.counting import counted_once
 
 pytestmark = pytest.mark.slow
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 
 def test_the_digits_study_from_its_file_to_a_verified_model(tmp_path: Path) -> None:
     """What `make study` does, with one trial a method."""
-    calstudy("run", "study/specs/digits.yaml", "--trials", 1, "--storage", tmp_path)
+    here("run", "study/specs/digits.yaml", "--trials", 1, "--storage", tmp_path)
     counted_once(tmp_path, 6, "digits")
     figure, table = tmp_path / "digits" / "figures" / "front.png", tmp_path / "front.csv"
     front = here_json("pareto", "digits", "--storage", tmp_path, "--figure", figure, "--csv", table)
