@@ -8,26 +8,25 @@ import pytest
 
 from benchmarks.chaos.__main__ import play
 from benchmarks.chaos.grounds.local import actor_sigkill, half_written_checkpoint
-from benchmarks.chaos.grounds.tracking import Tracking, mlflow_lost_answer
-from benchmarks.chaos.stage import by_kind
+from benchmarks.chaos.stage import Ground, by_kind
 
 pytestmark = pytest.mark.slow
 
 
-class Several(Tracking):
-    """An MLflow server that loses answers, under a study whose trials last."""
+class Several(Ground):
+    """This machine, and a study whose trials last."""
 
-    # Drivers alone are killed in test_run_killed, everything is signalled in test_run_stopped, and
-    # a database is restarted in test_run_database.
-    faults = by_kind(actor_sigkill, half_written_checkpoint, mlflow_lost_answer)
+    # Drivers are killed in test_run_killed, everything is signalled in test_run_stopped, a database
+    # is restarted in test_run_database, and an MLflow server's answers are lost in test_projection.
+    faults = by_kind(actor_sigkill, half_written_checkpoint)
     # It outlasts the faults.
     study: ClassVar = {"trials": 1, "epochs": 60, "checkpoint_seconds": 0.3}
 
 
 def test_faults_one_after_another_in_one_study() -> None:
     kinds = list(Several.faults)
-    # By this seed the driver dies first, with the damaged checkpoint: the minute in which two
-    # agents of its Ray look for it passes while the other faults are played.
+    # By this seed trials alone die, with the damaged checkpoint too. After a driver's death two
+    # agents of its Ray look for it for a minute.
     rng = random.Random(2)
     rng.shuffle(kinds)
     assert kinds[0] == "half_written_checkpoint"
