@@ -108,8 +108,8 @@ def _of_pixels(images: np.ndarray, rows: np.ndarray) -> dict[str, list[float]]:
 def _of_columns(table: np.ndarray, rows: np.ndarray) -> dict[str, list[float]]:
     """Mean and deviation of each column, in float64, in the order of the rows.
 
-    A constant column (its minimum is its maximum) has an infinite deviation: it becomes 0, in
-    samples where it has another value too, as no weight was trained on it.
+    A constant column (its minimum is its maximum, or float32 has no such deviation) has an infinite
+    one: it becomes 0, in samples where it has another value too, as no weight was trained on it.
     """
     parts = [rows[start : start + ROWS] for start in range(0, len(rows), ROWS)]
     low = np.full(table.shape[1], np.inf)
@@ -124,5 +124,6 @@ def _of_columns(table: np.ndarray, rows: np.ndarray) -> dict[str, list[float]]:
     squares = np.zeros(table.shape[1])
     for part in parts:
         squares += ((table[part].astype(np.float64) - mean) ** 2).sum(axis=0)
-    std = np.where(low == high, np.inf, np.sqrt(squares / len(rows)))
-    return {"mean": mean.tolist(), "std": std.tolist()}
+    std = np.sqrt(squares / len(rows))
+    is_constant = (low == high) | (std.astype(np.float32) == 0)
+    return {"mean": mean.tolist(), "std": np.where(is_constant, np.inf, std).tolist()}

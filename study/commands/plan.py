@@ -324,7 +324,12 @@ def _print_data(study: StudySpec, prepared: Prepared) -> None:
         console.say(f"columns: {_columns_text(inputs.columns)}")
     for note in prepared.notes:
         console.say(f"warning: {note}")
-    if study.resources.gpu:
+    if study.model.frozen:
+        console.say(
+            f"network: its outputs on train and validation {inputs.noun} are computed once per"
+            " node; trials train a new last layer on them"
+        )
+    elif study.resources.gpu:
         size = sum(sample_bytes(prepared, study.data.augment, study.data.padding)) / 1e6
         console.say(
             f"{inputs.noun}: {size:,.1f} MB of a trial's share of its GPU's memory; streamed where"

@@ -86,7 +86,6 @@ def card(facts: Facts, name: str, answer: Sequence[str] = ()) -> str:
                 f"Input: {_input(facts)} (not normalized). Output: float32 [N, K] probabilities;"
                 f" each row sums to 1. The model normalizes its input and {applies}."
             ),
-            *_columns(facts),
             "",
             "## Training",
             (
@@ -125,6 +124,7 @@ def card(facts: Facts, name: str, answer: Sequence[str] = ()) -> str:
                 f"`mlflow models serve -m models:/{name}/VERSION --env-manager local`."
             ),
             "",
+            *_columns(facts),
         ]
     )
 
@@ -142,7 +142,8 @@ def _columns(facts: Facts) -> list[str]:
     """The columns of a row, in the model's order."""
     if not facts.get("columns"):
         return []
-    return ["", f"Columns, in this order: {', '.join(f'`{name}`' for name in facts['columns'])}."]
+    named = ", ".join(f"`{name}`" for name in facts["columns"])
+    return ["## Columns", f"In this order: {named}.", ""]
 
 
 def _argument(facts: Facts) -> str:

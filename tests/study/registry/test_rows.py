@@ -95,7 +95,7 @@ def test_the_card_names_columns_and_how_whole_numbers_are_asked(storage: Path) -
     card = next(version_of(storage, "iris").rglob("*.md")).read_text()
     assert "Classifies rows of table into 3 classes" in card
     assert "Input: rows of 4 columns, raw numbers" in card
-    assert f"Columns, in this order: {', '.join(f'`{name}`' for name in COLUMNS)}." in card
+    assert f"## Columns\nIn this order: {', '.join(f'`{name}`' for name in COLUMNS)}." in card
     (line,) = [line for line in card.splitlines() if "model.predict(" in line]
     table = pd.DataFrame([[5, 3, 1, 0], [6, 3, 5, 2]], columns=list(COLUMNS))
     model = registered(storage, "iris")
