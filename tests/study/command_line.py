@@ -90,7 +90,7 @@ def here(*words: object, check: int | None = 0) -> str:
     instead of half a minute.
 
     For tests in which no process dies, and no code is imported from a study's own
-    folder. What it printed.
+    folder. What it printed. `check` is the exit code it must have; None: any.
     """
     return "".join(_here(words, check))
 
