@@ -133,8 +133,8 @@ def test_predictions_that_are_gone_or_altered_are_noted(tmp_path):
             " from the ledger). Restore it from a backup."
         ),
         (
-            "No reliability diagram for focal/0002: predictions.npz cannot be read as npz (File is"
-            " not a zip file)."
+            "No reliability diagram for focal/0002: predictions.npz is no npz. Give an npz with"
+            " `logits` or `probs`, and `labels`."
         ),
     ]
 
