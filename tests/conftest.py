@@ -1,7 +1,6 @@
 """Real hosts for the tests that need them, and one visible line where there can be none."""
 
 import contextlib
-import importlib.util
 import os
 import sqlite3
 import sys
@@ -181,14 +180,6 @@ def hosts_allowed() -> None:
     line of pytest's summary."""
     if why := refusal():
         pytest.skip(f"no multi-node tests: {why}")
-
-
-@pytest.fixture(scope="session")
-def timm_there() -> None:
-    """Skip where timm is not installed: all these tests together are one line of pytest's
-    summary."""
-    if importlib.util.find_spec("timm") is None:
-        pytest.skip("no tests with timm: pip install 'calstudy[timm]'")
 
 
 @pytest.fixture(scope="session")

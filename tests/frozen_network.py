@@ -1,6 +1,7 @@
 """A small network that plays one that others have trained: its weights in a file, its outputs on
 the digits worth training on."""
 
+import importlib.util
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torchvision import models
 
+HAS_TIMM = importlib.util.find_spec("timm") is not None
 NETWORK = "resnet18"
 WIDTH = 512  # of its outputs
 MEAN = (0.485, 0.456, 0.406)  # ImageNet's, as everybody writes them

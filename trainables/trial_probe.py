@@ -132,7 +132,8 @@ def probe_trial(
     assignment = Assignment("probe", folder, 1, config, digest, 0.0, resources, tuple(also))
     written = assignment.attempt_directory
     written.mkdir(parents=True)
-    prepared_for(trial, device, digest)  # once per node, not by each trial
+    if trial.model.frozen:  # its features are computed once per node, not by each trial
+        prepared_for(trial, device, digest)
     _forget_peak(device)
 
     def build() -> tuple[PartLearner, Clock]:

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
+from tests.frozen_network import HAS_TIMM
 from trainables.inputs import Inputs
 from trainables.model import Model, Network
 from trainables.models import find, names
@@ -21,10 +22,11 @@ from trainables.models.resnet110 import Resnet110
 from trainables.models.wide_resnet_26_10 import WideResnet2610
 from trainables.problems import FieldError
 
+NAMES = [name for name in names() if name != "timm" or HAS_TIMM]
 MLP_PARAMETERS = ("features.1.weight", "head.weight", "features.1.bias", "head.bias")
 # Odd sides and larger images for the small networks; the large ones differ from them in size alone.
 SHAPES = [(1, 8, 8), (3, 32, 32)]
-CASES = [(name, shape) for name in names() for shape in SHAPES]
+CASES = [(name, shape) for name in NAMES for shape in SHAPES]
 CASES += [
     (name, shape)
     for name in ("mlp", "cnn", "resnet18", "resnet110")
@@ -40,16 +42,8 @@ LARGE = {"resnet34", "resnet50", "resnet101", "wide_resnet_26_10"}
 TWINS = {"resnet34", "resnet101"}
 every_network = pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=pytest.mark.slow) if name in LARGE else name for name in names()],
+    [pytest.param(name, marks=pytest.mark.slow) if name in LARGE else name for name in NAMES],
 )
-
-
-@pytest.fixture(autouse=True)
-def installed(request: pytest.FixtureRequest) -> None:
-    """timm is an extra."""
-    case = getattr(request.node, "callspec", None)
-    if case is not None and case.params.get("name") == "timm":
-        request.getfixturevalue("timm_there")
 
 
 @cache
@@ -132,7 +126,7 @@ def test_every_parameter_learns(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(set(names()) - TWINS))
+@pytest.mark.parametrize("name", sorted(set(NAMES) - TWINS))
 def test_exports_for_batches_of_any_size(name):
     shape = (1, 8, 8)
     network = built(find(name)(), shape)

@@ -9,14 +9,21 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
+from sklearn.datasets import load_digits
 from torch.testing import assert_close
 
+from study.store.study import open_study
+from tests.frozen_network import HAS_TIMM
+from tests.study.command_line import here, here_json, write_spec
 from trainables.models.timm import Timm
 from trainables.problems import FieldError
 
-pytestmark = pytest.mark.usefixtures("timm_there")
+if not HAS_TIMM:
+    pytest.skip("no tests with timm: pip install 'calstudy[timm]'", allow_module_level=True)
 
 NETWORK = "test_vit"
 SHAPE = (3, 160, 160)
@@ -156,3 +163,41 @@ def test_timm_is_not_imported_before_it_is_used() -> None:
         "assert 'timm' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.slow
+def test_a_network_of_timm_to_a_verified_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import timm
+    from safetensors.torch import save_file
+
+    monkeypatch.setenv("CALSTUDY_CACHE", str(tmp_path / "cache"))
+    digits = load_digits()
+    for number, (image, label) in enumerate(zip(digits.images[:400], digits.target, strict=False)):
+        file = tmp_path / "images" / str(label) / f"{number}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.kron(15 * image, np.ones((4, 4))).astype(np.uint8)).save(file)
+    torch.manual_seed(0)
+    save_file(timm.create_model("test_vit").state_dict(), tmp_path / "vit.safetensors")
+    model = {"name": "timm", "network": "test_vit", "weights": "vit.safetensors", "train": "head"}
+    keys: dict[str, Any] = {
+        "methods": ["cross_entropy"],
+        "trials": 1,
+        "epochs": 20,
+        "search_space": {},
+    }
+    data = {"name": "image_folder", "path": "images"}
+    optimizer = {"name": "adam", "lr": 0.01}
+    spec = write_spec(
+        tmp_path / "small.yaml",
+        model=model,
+        data=data,
+        optimizer=optimizer,
+        **keys,
+    )
+    here("run", spec, "--storage", tmp_path / "storage")
+    study = open_study("small", str(tmp_path / "storage"))
+    assert list((study.recorded.weights or {}).values()) == ["test_vit.r160_in1k"]
+    here("export", "small", "--name", "m", "--storage", tmp_path / "storage")
+    assert here_json("verify", "models:/m/1", "--storage", tmp_path / "storage")["ok"]

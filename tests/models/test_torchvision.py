@@ -4,13 +4,14 @@ where they cannot be."""
 import hashlib
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
-import safetensors.torch
 import torch
 from torch.testing import assert_close
 from torchvision import models
 
+from tests.frozen_network import HAS_TIMM
 from trainables.models.shared.pretrained import read_state
 from trainables.models.torchvision import Torchvision, networks
 from trainables.problems import FieldError
@@ -28,6 +29,21 @@ def publish(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "hub"))
     return tmp_path / "hub" / "checkpoints"
+
+
+@pytest.fixture(params=["pth", *["safetensors"] * HAS_TIMM])
+def suffix(request: pytest.FixtureRequest) -> str:
+    """timm brings what reads and writes .safetensors."""
+    return str(request.param)
+
+
+def save(state: dict[str, torch.Tensor], file: Path) -> None:
+    if file.suffix == ".pth":
+        torch.save(state, file)
+        return
+    from safetensors.torch import save_file
+
+    save_file(state, file)
 
 
 def published(tmp_path: Path, state: object) -> Path:
@@ -131,13 +147,11 @@ def test_random_weights_are_drawn_as_torchvision_draws_them() -> None:
         assert torch.equal(ours[key], value), key
 
 
-@pytest.mark.parametrize("suffix", ["pth", "safetensors"])
 def test_weights_of_a_file_are_taken_and_a_last_layer_of_other_classes_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
 ) -> None:
     theirs = models.get_model(NETWORK, weights=None, num_classes=3).eval()
     file = tmp_path / f"own.{suffix}"
-    save = torch.save if suffix == "pth" else safetensors.torch.save_file
     save(theirs.state_dict(), file)
     monkeypatch.chdir(tmp_path)
     made = Torchvision(network=NETWORK, weights=file.name)
@@ -191,8 +205,6 @@ def test_a_head_needs_weights_that_were_published(
     [
         (None, "cannot be read .No such file.*path of a .pth or .safetensors file"),
         (b"hello", "cannot be read as weights"),
-        (torch.nn.Linear(2, 2), "needs pickle, which may run code.*state_dict.. alone"),
-        ({"state_dict": {}, "epoch": 3}, "has no weights by name but state_dict, epoch"),
         ({"conv1.0.weight": torch.zeros(2)}, "does not fit .*: of another shape conv1.0.weight"),
         (
             {"first": torch.zeros(2)},
@@ -200,23 +212,35 @@ def test_a_head_needs_weights_that_were_published(
         ),
     ],
 )
-@pytest.mark.parametrize("suffix", ["pth", "safetensors"])
 def test_a_file_that_is_none_of_weights_is_refused_in_a_line(
-    tmp_path: Path, content: object, problem: str, suffix: str
+    tmp_path: Path, content: Any, problem: str, suffix: str
 ) -> None:
     file = tmp_path / f"own.{suffix}"
     if isinstance(content, bytes):
         file.write_bytes(content)
-    elif content is not None and suffix == "pth":
-        torch.save(content, file)
-    elif isinstance(content, dict) and "epoch" not in content:
-        safetensors.torch.save_file(content, file)
     elif content is not None:
-        return
+        save(content, file)
     with pytest.raises(FieldError, match=f"^weights: {file} {problem}") as error:
         made = Torchvision(network=NETWORK, weights=str(file))
         made.origin()
         made.build((3, 64, 64), 7)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (torch.nn.Linear(2, 2), "needs pickle, which may run code.*state_dict.. alone"),
+        ({"state_dict": {}, "epoch": 3}, "has no weights by name but state_dict, epoch"),
+        ([torch.zeros(2)], "has no weights by name. Save the network's state_dict"),
+    ],
+)
+def test_what_torch_saves_beside_weights_is_refused(
+    tmp_path: Path, content: object, problem: str
+) -> None:
+    torch.save(content, tmp_path / "own.pth")
+    with pytest.raises(FieldError, match=f"^weights: .*own.pth {problem}") as error:
+        Torchvision(network=NETWORK, weights=str(tmp_path / "own.pth")).build((3, 64, 64), 7)
     assert "\n" not in str(error.value)
 
 

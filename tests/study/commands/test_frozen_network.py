@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
-from sklearn.datasets import load_digits
 from torch import nn
 from torchvision import models
 
@@ -276,41 +274,3 @@ def test_without_timm_one_line_says_how_to_install_it(
     spec = write_spec(tmp_path / "small.yaml", model={"name": "timm", "network": "test_vit"})
     shown = here("plan", spec, "--storage", tmp_path, check=2)
     assert "model: timm is not installed. pip install 'calstudy[timm]'\n" in shown
-
-
-@pytest.mark.usefixtures("timm_there")
-def test_a_network_of_timm_to_a_verified_model(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import timm
-    from safetensors.torch import save_file
-
-    monkeypatch.setenv("CALSTUDY_CACHE", str(tmp_path / "cache"))
-    digits = load_digits()
-    for number, (image, label) in enumerate(zip(digits.images[:400], digits.target, strict=False)):
-        file = tmp_path / "images" / str(label) / f"{number}.png"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(np.kron(15 * image, np.ones((4, 4))).astype(np.uint8)).save(file)
-    torch.manual_seed(0)
-    save_file(timm.create_model("test_vit").state_dict(), tmp_path / "vit.safetensors")
-    model = {"name": "timm", "network": "test_vit", "weights": "vit.safetensors", "train": "head"}
-    keys: dict[str, Any] = {
-        "methods": ["cross_entropy"],
-        "trials": 1,
-        "epochs": 20,
-        "search_space": {},
-    }
-    data = {"name": "image_folder", "path": "images"}
-    optimizer = {"name": "adam", "lr": 0.01}
-    spec = write_spec(
-        tmp_path / "small.yaml",
-        model=model,
-        data=data,
-        optimizer=optimizer,
-        **keys,
-    )
-    here("run", spec, "--storage", tmp_path / "storage")
-    study = open_study("small", str(tmp_path / "storage"))
-    assert list((study.recorded.weights or {}).values()) == ["test_vit.r160_in1k"]
-    here("export", "small", "--name", "m", "--storage", tmp_path / "storage")
-    assert here_json("verify", "models:/m/1", "--storage", tmp_path / "storage")["ok"]
