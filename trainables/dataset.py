@@ -6,17 +6,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from trainables.fields import Settings, choice, number
+from trainables.kinds import NOUNS
 from trainables.plain import Value
 from trainables.plugins import name_of
 from trainables.problems import FieldError
 
 Rows = dict[str, np.ndarray]  # row numbers of source files, by what identifies a file
-Progress = Callable[[int, int], None]  # images decoded, of how many
+Progress = Callable[[int, int], None]  # samples decoded, of how many
 
 
 def nothing(done: int, total: int) -> None:
@@ -71,6 +72,8 @@ class RawData:
 @dataclass(frozen=True)
 class Dataset(Settings, ABC):
     """Options of every data set; subclasses add their own as fields."""
+
+    noun: ClassVar[str] = NOUNS["image"]  # what its samples are called while they are read
 
     validation: float = number(
         0.2, above=0, below=1, doc="fraction of train, if the source has no validation split"

@@ -297,6 +297,9 @@ def _confirmed(found: Results, confirmation: Confirmation, level: float) -> Answ
             _doubt(choice),
         ]
         exported = study.command("export", "--name", study.name)
+        if study.serves != study.recorded.serves:  # asked for here alone
+            which = ("--trial", choice.record.name, f"--{study.serves}")
+            exported = choice.study.command("export", *which, "--name", study.name)
         following.insert(0, (exported, "registers it"))
     sentences += [_changed_matters(study), *_asides(found)]
     how = served(study) + ("; files of its confirmation are lost" if lost else "")

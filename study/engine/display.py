@@ -16,8 +16,8 @@ class ShowsSteps(Protocol):
     def __call__(self, step: str) -> None:
         """A step begins; the one before is over."""
 
-    def progress(self, done: int, total: int) -> None:
-        """How many images of the step are done."""
+    def progress(self, done: int, total: int, noun: str = "images") -> None:
+        """How many samples of the step are done. noun: what they are called."""
 
     def end(self) -> None:
         """The last step is over."""

@@ -7,6 +7,7 @@ import uuid
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,9 @@ def prepare_data(
     SpecError if data, an objective or a shift set is unusable."""
     with steps as step, located(file_name, "data"):
         step(f"preparing data {spec.data.shown}")
-        prepared = prepare(spec.data, spec.seed, progress=step.progress)
+        prepared = prepare(
+            spec.data, spec.seed, progress=partial(step.progress, noun=spec.data.noun)
+        )
         used = spec.data.source_rows() if spec.shift else {}
     check_objectives(spec, prepared.num_classes, file_name)
     _check_samples(spec, prepared.input_shape, file_name)

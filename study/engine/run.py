@@ -103,6 +103,9 @@ def run_study(
     targets = Targets(root)
     targets.check(spec, prepared.digest, file_name)
     stored = existing_study(spec, file_name, directory, opened, prepared)
+    if stored is None:
+        for note in prepared.notes:
+            display.say(f"warning: {note}")
     expected: dict[str, float] = {}
     room = partial(check_room, file_name, directory)
     if address is None:  # before anything is written

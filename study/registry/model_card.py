@@ -113,16 +113,21 @@ def card(facts: Facts, name: str, answer: Sequence[str] = ()) -> str:
             *_confirmed_section(facts),
             "## Use",
             "```python",
+            "import mlflow",
+            'mlflow.set_tracking_uri("...")  # of the server, or sqlite:///STORAGE/mlflow.db',
             (
                 f'model = mlflow.pyfunc.load_model("models:/{name}/VERSION",'
                 ' model_config={"device": "cpu"})'
             ),
-            f"probs = model.predict({_argument(facts)})",
+            f"probs = model.predict({_argument(facts)})  # {_input(facts)}",
             "```",
             (
                 f"Verify: `calstudy verify models:/{name}/VERSION`. Serve: "
                 f"`mlflow models serve -m models:/{name}/VERSION --env-manager local`."
             ),
+            "",
+            "## Classes",
+            f"In the order of the probabilities: {', '.join(facts['classes'])}.",
             "",
             *_columns(facts),
         ]

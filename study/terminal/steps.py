@@ -66,9 +66,9 @@ class Steps:
             self._heartbeat = Heartbeat(self._say)
             self._heartbeat.within(SAID_AFTER)
 
-    def progress(self, done: int, total: int) -> None:
-        """How many images of the step are done. May be called often, and by any thread."""
-        self._text = f"{self._step}: {total:,} images, {100 * done // max(1, total)}%"
+    def progress(self, done: int, total: int, noun: str = "images") -> None:
+        """How many samples of the step are done. May be called often, and by any thread."""
+        self._text = f"{self._step}: {total:,} {noun}, {100 * done // max(1, total)}%"
 
     def end(self) -> None:
         """The last step is over."""

@@ -70,12 +70,15 @@ class Parquet(RowFiles):
         return self._of_image(listing, rows[0], encoded, shape_of)
 
     def _check_schema(self, file: Path, schema: Any) -> None:
+        if self.image not in schema.names and not any(map(_may_be_images, schema.types)):
+            found = f"{file} has no column of images"
+            raise FieldError("image", found, "For rows of numbers write `name: table`.")
         check_column("image", file, self.image, schema.names)
         super()._check_schema(file, schema)
         kind = schema.field(self.image).type
-        if pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
-            kind = kind.field("bytes").type
-        if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
+        if not _may_be_images(kind):
+            if pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
+                kind = kind.field("bytes").type
             found = f"{file}: column '{self.image}' has type {kind}"
             raise FieldError("image", f"{found}, not encoded images (e.g. PNG)")
         kind = schema.field(self.label).type
@@ -158,3 +161,10 @@ def _encoded(batch: Any) -> list[Any]:
         column = pc.struct_field(column, "bytes")
     encoded: list[Any] = column.to_pylist()
     return encoded
+
+
+def _may_be_images(kind: Any) -> bool:
+    """Whether a column of this type may hold encoded images: bytes, or structs with them."""
+    if pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
+        kind = kind.field("bytes").type
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trainables.data.shared.column_notes import Spread, notes
+from trainables.data.shared.column_notes import Spread, copies, notes
 from trainables.data.shared.columns import (
     Columns,
     CsvColumns,
@@ -34,6 +34,7 @@ from trainables.data.shared.rows import (
 )
 from trainables.dataset import Progress, nothing
 from trainables.fields import path_text, text
+from trainables.kinds import NOUNS
 from trainables.machine import memory
 from trainables.plain import Value
 from trainables.problems import FieldError
@@ -42,6 +43,7 @@ LABEL = "label"
 # As pandas saves an index without a name; in a csv the name is empty.
 INDEX = re.compile(r"(__index_level_\d+__|Unnamed: \d+)?")
 WHOLE = re.compile(r"0|-?[1-9]\d{0,17}", re.ASCII)
+MOST_SHOWN = 5  # columns of a warning
 VALUES = 2**22  # numbers read at a time
 ENCODE = "Encode it as numbers, e.g. as a column of 0 and 1 for each word."
 
@@ -70,6 +72,7 @@ class Table(RowFiles):
     with only train and validation, the latter becomes the sealed test split.
     """
 
+    noun: ClassVar[str] = NOUNS["features"]
     endings: ClassVar[tuple[str, ...]] = (".parquet", ".csv", ".npz")
 
     path: str = path_text(doc="a .parquet, .csv or .npz file, or a folder of them")
@@ -146,7 +149,8 @@ class Table(RowFiles):
         kind = schema.field(self.label).type
         if not (_is_class_number(kind) or pa.types.is_string(kind)):
             found = f"{file}: column '{self.label}' has type {kind}"
-            raise FieldError("label", f"{found}, not whole numbers or words")
+            mend = "Write whole numbers, or words."
+            raise FieldError("label", f"{found}, not whole numbers or words", mend)
 
     def _matches(self, file: Path, found: Any, value: Value) -> bool:
         """A csv has text: `where: {group: 3}` are the rows with a 3, as it is written."""
@@ -169,6 +173,10 @@ class Table(RowFiles):
         if all(map(WHOLE.fullmatch, words)):
             ours = np.array(list(map(int, words)), dtype=np.int64)[places]
             return super()._numbered(schemas, [pa.array(ours)], splits)
+        for word in words:
+            if word != (bare := word.strip()) and bare in words:
+                found = f"'{word}' and '{bare}' differ by spaces alone"
+                raise FieldError("label", f"{self.path}: {found}", "Make them one.")
         train = self._called("train", sorted(set(splits.tolist())))
         in_train = set(places[splits == train].tolist())
         order = sorted(range(len(words)), key=lambda place: (place not in in_train, words[place]))
@@ -233,7 +241,25 @@ class Table(RowFiles):
             labels = listing.labels[rows["train"]]
             called = _Called(listing, features)
             said = notes(arrays["train"], labels, numberings, spread, called)
+            said = (*self._not_taken(listing), *said, *copies(table))
         return Content(arrays, _shown(listing, features), said)
+
+    def _not_taken(self, listing: Listing) -> tuple[str, ...]:
+        """What to say of columns of text that are left out unasked; a list may be among them."""
+        file, schema = next(iter(listing.schemas.items()))
+        others = (self.label, self.split_column, "class")
+        free = [one for one in schema if one.name not in others]
+        words = [one.name for one in free if pa.types.is_string(one.type)]
+        if self._wanted is not None or not words:
+            return ()
+        first = next(iter(self._batches(file, words, 1)))
+        lists = [name for name in words if str(first.column(name)[0].as_py()).startswith("[")]
+        if lists:
+            found = f"column '{lists[0]}' has lists as text, and is left out"
+            return (f"{found}: save them as parquet or npz",)
+        shown = ", ".join(f"'{name}'" for name in words[:MOST_SHOWN])
+        more = f" and {len(words) - MOST_SHOWN:,} more" if len(words) > MOST_SHOWN else ""
+        return (f"left out, as text: {shown}{more}",)
 
 
 class _Called:

@@ -235,7 +235,9 @@ def _build(dataset: Dataset, seed: int, directory: Path, progress: Progress) -> 
             np.save(partial / f"{name}.npy", split.images[taken], allow_pickle=False)
             np.save(partial / f"{name}_labels.npy", split.labels[taken], allow_pickle=False)
         if inputs.kind != "image":
-            meta |= {"kind": inputs.kind, "columns": inputs.columns, "notes": raw.notes}
+            meta |= {"kind": inputs.kind, "columns": inputs.columns}
+        if raw.notes:
+            meta["notes"] = raw.notes
         write_meta(partial, meta)
 
 

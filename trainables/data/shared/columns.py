@@ -150,8 +150,18 @@ class CsvColumns(Columns):
             yield from stream
 
     def _names(self) -> list[str]:
-        with self._told() as wrong, self._opened(wrong) as stream:
-            return list(stream.schema.names)
+        with self._told() as wrong:
+            self._check_separator()
+            with self._opened(wrong) as stream:
+                return list(stream.schema.names)
+
+    def _check_separator(self) -> None:
+        with open_regular(self.file) as file:
+            header = file.readline(self.memory // (4 * HEADERS))
+        for separator in (b";", b"\t"):
+            if separator in header and b"," not in header:
+                found = f"{self.file}: its header has no comma, but {separator.decode()!r}"
+                raise FieldError("path", found, "Save it with commas between fields.")
 
     def _opened(self, wrong: list[Any], names: list[str] | None = None) -> Any:
         """A stream of record batches. wrong: gets the row with another number of fields."""

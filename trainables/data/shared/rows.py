@@ -26,6 +26,7 @@ from trainables.plain import Value
 from trainables.problems import FieldError, nearest
 
 SPLIT_COLUMN = "split"
+MOST_SPLITS = 5  # named in a warning
 MOST_NAMES = 1000  # compared with a misspelt one
 LONGEST_MEND = 400  # characters; a table may have any number of columns
 
@@ -152,6 +153,7 @@ class RowFiles(Dataset, ABC):
         listing = self._listing()
         num_classes, rows = self._taken(listing)
         arrays, columns, notes = self._content(listing, rows, progress)
+        notes = (*self._left_out(listing), *notes)
         classes = (listing.class_names or [])[:num_classes]
         if len(classes) < num_classes:
             classes = list(map(str, range(num_classes)))
@@ -159,6 +161,18 @@ class RowFiles(Dataset, ABC):
             name: RawSplit(arrays[name], listing.labels[taken]) for name, taken in rows.items()
         }
         return replace(RawData.of(tuple(classes), splits), columns=columns, notes=notes)
+
+    def _left_out(self, listing: Listing) -> tuple[str, ...]:
+        """What to say of rows in splits whose names are not known; nothing where `splits` says
+        which to use."""
+        used = split_names(self.splits, listing.split_names, self.path)
+        others = [name for name in listing.split_names if name not in used.values()]
+        if self.splits is not None or not others:
+            return ()
+        count = int(np.isin(listing.splits, others).sum())
+        taken = ", ".join(f"{ours}: {theirs}" for ours, theirs in used.items())
+        found = f"{count:,} rows are left out: their split is {either(others[:MOST_SPLITS])}"
+        return (f"{found}; used are {{{taken}}}, `splits` names others",)
 
     def source_rows(self) -> Rows:
         listing = self._listing()
