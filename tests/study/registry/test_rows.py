@@ -40,15 +40,18 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> Any:
     root = tmp_path_factory.mktemp("storage")
     iris().to_parquet(root / "iris.parquet")
     digits = load_digits()
-    lists = pa.table({"emb": digits.data.astype(np.float32).tolist(), "digit": digits.target})
-    pq.write_table(lists, root / "digits.parquet")
+    lists = {"emb": digits.data.astype(np.float32).tolist(), "digit": digits.target}
+    pq.write_table(
+        pa.table({**lists, "writer": digits.target.astype(str)}), root / "digits.parquet"
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CALSTUDY_CACHE", str(root / "cache"))
         for name, label in (("iris", "species"), ("digits", "digit")):
             data = {"name": "table", "path": f"{name}.parquet", "label": label}
             keys = {"name": name, "data": data, "methods": ["focal"], "trials": 1}
             spec = write_spec(root / f"{name}.yaml", **keys, epochs=8, batch_size=16)
-            here("run", spec, "--storage", root)
+            shown = here("run", spec, "--storage", root)
+            assert ("warning: left out, as text: 'writer'" in shown) == (name == "digits")
             here("export", name, "--name", name, "--alias", "champion", "--storage", root)
         yield root
 
