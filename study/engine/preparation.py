@@ -14,7 +14,12 @@ from typing import Any
 from search_spaces import strict_yaml
 from study.engine.display import ShowsSteps
 from study.engine.probe import slots_here
-from study.engine.weights import check_weights, refuse_other_weights, weights_of
+from study.engine.weights import (
+    check_weights,
+    models_and_data,
+    refuse_other_weights,
+    weights_of,
+)
 from study.machines.ray_session import ClusterError
 from study.schema.compatibility import completed_meaning, refuse_changes
 from study.schema.errors import LedgerError, SpecError, located
@@ -22,7 +27,6 @@ from study.schema.objective import TEMPERATURE, served_by_default
 from study.schema.spec import StudySpec, check_objectives
 from study.schema.temperature import WITH_PRIOR
 from study.schema.uris import public_uri, recorded_tracking
-from study.schema.variant import Variant
 from study.schema.versions import recorded_versions
 from study.store.confirmed import matters_at_opening, recorded_openings
 from study.store.connection import is_database
@@ -58,9 +62,9 @@ def prepare_data(
         )
         used = spec.data.source_rows() if spec.shift else {}
     check_objectives(spec, prepared.num_classes, file_name)
+    check_weights(spec, prepared.input_shape, file_name)
     _check_samples(spec, prepared.input_shape, file_name)
     _check_padding(spec.data, prepared.input_shape, file_name)
-    check_weights(spec, prepared.input_shape, file_name)
     for name, shift_set in spec.shift.items():
         with located(file_name, f"shift.{name}"):
             check_header(shift_set, used, prepared.classes, prepared.input_shape)
@@ -77,20 +81,11 @@ def _check_samples(spec: StudySpec, inputs: Inputs, file_name: str) -> None:
     if inputs.kind == "image":
         return
     found = f"is for images, the data are {inputs.shown}"
-    for variant in spec.variants:
-        for augment in _augments(spec, variant):
-            if augment != "none":
-                raise SpecError(file_name, "data.augment", f"{augment} {found}", "Remove it.")
+    for _, data in models_and_data(spec):
+        if data.augment != "none":
+            raise SpecError(file_name, "data.augment", f"{data.augment} {found}", "Remove it.")
     if spec.data.padding is not None:
         raise SpecError(file_name, "data.padding", found, "Remove it.")
-
-
-def _augments(spec: StudySpec, variant: Variant) -> list[str]:
-    """What its trials may augment by."""
-    searched: Any = variant.space.distributions.get("data.augment")
-    if searched is None:
-        return [spec.trial(variant.label).data.augment]
-    return list(searched.choices)
 
 
 def _check_padding(data: Dataset, inputs: Inputs, file_name: str) -> None:

@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
+from dataclasses import replace
 from itertools import product
+from typing import TypeVar
 
 from optuna.distributions import CategoricalDistribution
 
-from study.schema.errors import SpecError, located
+from study.schema.errors import SpecError, located, under
 from study.schema.spec import StudySpec
-from study.schema.variant import with_pins
-from trainables.config import TrialConfig
+from trainables.dataset import Dataset
+from trainables.fields import Settings
 from trainables.inputs import Inputs
 from trainables.loading.frozen import refuse_augmentation
-from trainables.model import Origin
+from trainables.model import Model, Origin
+from trainables.plain import Value
+
+Part = TypeVar("Part", bound=Settings)
 
 
 def check_weights(spec: StudySpec, inputs: Inputs, file_name: str) -> None:
     """Raise SpecError if a trial's weights cannot be had, or not be used on such images."""
-    for trial in _trials(spec):
+    with located(file_name):
+        found = models_and_data(spec)
+    for model, data in found:
         with located(file_name):
-            if trial.model.frozen:
-                refuse_augmentation(trial.data)
+            if model.frozen:
+                refuse_augmentation(data)
         with located(file_name, "model"):
-            trial.model.origin()
-            if trial.model.frozen:
-                trial.model.backbone(inputs)
+            model.origin()
+            if model.frozen:
+                model.backbone(inputs)
 
 
 def weights_of(spec: StudySpec) -> dict[str, str]:
@@ -54,13 +61,17 @@ def refuse_other_weights(
 
 
 def _origins(spec: StudySpec) -> list[Origin]:
-    found = (trial.model.origin() for trial in _trials(spec))
+    found = (model.origin() for model, _ in models_and_data(spec))
     return [origin for origin in found if origin is not None]
 
 
-def _trials(spec: StudySpec) -> Iterator[TrialConfig]:
-    """One trial of each network that is trained, by whichever method."""
-    known = []
+def models_and_data(spec: StudySpec) -> list[tuple[Model, Dataset]]:
+    """Each network that is trained, by whichever method, with the data it is trained on.
+
+    No name is looked up: the extensions in use may be those of the study as it is stored. Raises
+    FieldError.
+    """
+    found: list[tuple[Model, Dataset]] = []
     for variant in spec.variants:
         searched = {
             path: entry.choices
@@ -68,7 +79,19 @@ def _trials(spec: StudySpec) -> Iterator[TrialConfig]:
             if isinstance(entry, CategoricalDistribution) and path.startswith(("model.", "data."))
         }
         for values in product(*searched.values()):
-            trial = with_pins(spec.trial(variant.label), dict(zip(searched, values, strict=True)))
-            if (trial.model, trial.data) not in known:
-                known.append((trial.model, trial.data))
-                yield trial
+            chosen = {**variant.space.pins, **dict(zip(searched, values, strict=True))}
+            pair = (_with(spec.model, "model", chosen), _with(spec.data, "data", chosen))
+            if pair not in found:
+                found.append(pair)
+    return found
+
+
+def _with(settings: Part, part: str, values: Mapping[str, Value]) -> Part:
+    """The settings of a part with those of the values that are of it."""
+    own = {
+        path.removeprefix(f"{part}."): value
+        for path, value in values.items()
+        if path.startswith(f"{part}.")
+    }
+    with under(part):
+        return replace(settings, **own)
