@@ -103,9 +103,9 @@ def test_from_a_table_to_a_verified_model_by_the_words_of_the_readme(
     monkeypatch.setenv("CALSTUDY_CACHE", str(folder / "cache"))
     readme = " ".join((CHECKOUT / "README.md").read_text().split())
     _, _, after = readme.partition("embeddings or measurements")
-    lines = re.findall(r"`calstudy ([^`]+)`", after)[:6]
+    lines = re.findall(r"`calstudy ([^`]+)`", after)[:7]
     names = [line.partition(" ")[0] for line in lines]
-    assert names == ["init", "run", "confirm", "answer", "export", "verify"]
+    assert names == ["init", "plan", "run", "confirm", "answer", "export", "verify"]
     for line in lines:
         said = here(*shlex.split(line))
         if line.startswith("init"):
