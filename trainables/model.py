@@ -42,7 +42,7 @@ class Origin(NamedTuple):
 
     name: str  # in full, as the library has it
     sha256: str  # of the file
-    library: str
+    package: str
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from optuna.distributions import CategoricalDistribution
 
@@ -80,18 +80,34 @@ def models_and_data(spec: StudySpec) -> list[tuple[Model, Dataset]]:
         }
         for values in product(*searched.values()):
             chosen = {**variant.space.pins, **dict(zip(searched, values, strict=True))}
-            pair = (_with(spec.model, "model", chosen), _with(spec.data, "data", chosen))
+            pair = (_part(spec.model, "model", chosen), _part(spec.data, "data", chosen))
             if pair not in found:
                 found.append(pair)
     return found
 
 
-def _with(settings: Part, part: str, values: Mapping[str, Value]) -> Part:
+def _part(settings: Part, part: str, values: Mapping[str, Value]) -> Part:
     """The settings of a part with those of the values that are of it."""
+    before = f"{part}."
     own = {
-        path.removeprefix(f"{part}."): value
+        path.removeprefix(before): value
         for path, value in values.items()
-        if path.startswith(f"{part}.")
+        if path.startswith(before)
     }
     with under(part):
-        return replace(settings, **own)
+        return _with(settings, own)
+
+
+def _with(settings: Part, values: Mapping[str, Value]) -> Part:
+    """The settings with these values by their paths, all at once: some fit only together."""
+    own: dict[str, Any] = {}
+    inner: dict[str, dict[str, Value]] = {}
+    for path, value in values.items():
+        name, _, rest = path.partition(".")
+        if rest:
+            inner.setdefault(name, {})[rest] = value
+        else:
+            own[name] = value
+    for name, those in inner.items():
+        own[name] = _with(getattr(settings, name), those)
+    return replace(settings, **own)

@@ -17,11 +17,15 @@ def columns(rows: int = 60, width: int = 16) -> pd.DataFrame:
     return table.assign(label=np.arange(rows) % 3)
 
 
-def notes_of(table: pd.DataFrame, file: Path, **options: object) -> tuple[str, ...]:
+def write(table: pd.DataFrame, file: Path) -> None:
     if file.suffix == ".csv":
         table.to_csv(file, index=False)
     else:
         table.to_parquet(file, index=False)
+
+
+def notes_of(table: pd.DataFrame, file: Path, **options: object) -> tuple[str, ...]:
+    write(table, file)
     return Table(path=str(file), **options).read().notes
 
 
@@ -50,6 +54,17 @@ def test_text_that_is_left_out_is_named(tmp_path: Path) -> None:
         assert notes_of(table, tmp_path / name) == ("left out, as text: 'place', 'doctor'",)
     chosen = [f"f{place}" for place in range(16)]
     assert notes_of(table, tmp_path / "a.csv", features=chosen) == ()
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".csv"])
+def test_a_first_file_without_rows_hides_no_text(tmp_path: Path, ending: str) -> None:
+    """`dev` comes before `train`, and is not used."""
+    table = columns().assign(place="a ward")
+    for name, rows in (("dev", 0), ("train", 60)):
+        write(table.head(rows), tmp_path / f"{name}{ending}")
+    write(table.head(30), tmp_path / f"test{ending}")
+    found = Table(path=str(tmp_path), splits={"train": "train", "test": "test"}).read()
+    assert "left out, as text: 'place'" in found.notes
 
 
 def test_lists_as_text_are_said(tmp_path: Path) -> None:

@@ -186,13 +186,17 @@ class Table(RowFiles):
 
     def _features(self, listing: Listing) -> list[Feature]:
         """The columns of a sample, in the order of train's first file. All files have them."""
-        train = self._called("train", listing.split_names)
-        first = listing.files[listing.file_of(int((listing.splits == train).argmax()))]
+        first = self._first_of_train(listing)
         schema = listing.schemas[first]
         names = self._wanted or _usual(first, schema, (self.label, self.split_column))
         for file, there in listing.schemas.items():
             _check_features(file, there, names, schema)
         return [Feature(name, self._width(first, schema.field(name))) for name in names]
+
+    def _first_of_train(self, listing: Listing) -> Path:
+        """The file with the first row of train, as which the others are read."""
+        train = self._called("train", listing.split_names)
+        return listing.files[listing.file_of(int((listing.splits == train).argmax()))]
 
     def _width(self, file: Path, field: Any) -> int | None:
         if not pa.types.is_nested(field.type):
@@ -246,14 +250,15 @@ class Table(RowFiles):
 
     def _not_taken(self, listing: Listing) -> tuple[str, ...]:
         """What to say of columns of text that are left out unasked; a list may be among them."""
-        file, schema = next(iter(listing.schemas.items()))
+        file = self._first_of_train(listing)
         others = (self.label, self.split_column, "class")
-        free = [one for one in schema if one.name not in others]
+        free = [one for one in listing.schemas[file] if one.name not in others]
         words = [one.name for one in free if pa.types.is_string(one.type)]
         if self._wanted is not None or not words:
             return ()
-        first = next(iter(self._batches(file, words, 1)))
-        lists = [name for name in words if str(first.column(name)[0].as_py()).startswith("[")]
+        first = next(iter(self._batches(file, words, 1)), None)
+        values = {} if first is None else first.slice(0, 1).to_pydict()
+        lists = [name for name, found in values.items() if str(*found).startswith("[")]
         if lists:
             found = f"column '{lists[0]}' has lists as text, and is left out"
             return (f"{found}: save them as parquet or npz",)

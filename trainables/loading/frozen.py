@@ -68,7 +68,7 @@ def backbone_of(model: Model, prepared: Prepared) -> tuple[Classifier, Prepared]
 
 def _key(origin: Origin, input_shape: Inputs, device: torch.device) -> str:
     """sha256 of what features depend on, beside the data."""
-    parts = [FORMAT, origin, input_shape, device.type, versions(("torch", origin.library))]
+    parts = [FORMAT, origin, input_shape, device.type, versions(("torch", origin.package))]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 

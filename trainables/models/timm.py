@@ -24,7 +24,7 @@ FILE = "model.safetensors"  # of published weights
 class Timm(Pretrained):
     """A network of timm, by the name of an architecture, or of published weights of it."""
 
-    library: ClassVar[str] = "timm"
+    package: ClassVar[str] = "timm"
 
     network: str = text("resnet18", doc="timm's name, e.g. vit_small_patch16_224")
 

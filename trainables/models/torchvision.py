@@ -31,7 +31,7 @@ def networks() -> list[str]:
 class Torchvision(Pretrained):
     """A classifier of torchvision."""
 
-    library: ClassVar[str] = "torchvision"
+    package: ClassVar[str] = "torchvision"
 
     network: str = text(
         "resnet18", doc="torchvision's name, e.g. resnet50, convnext_tiny, vit_b_16"

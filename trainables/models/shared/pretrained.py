@@ -31,7 +31,7 @@ class Pretrained(Model):
     of the weights; the network's outputs are computed once, and shared by all trials.
     """
 
-    library: ClassVar[str]
+    package: ClassVar[str]
 
     network: str
     weights: str = file_text(
@@ -92,7 +92,7 @@ class Pretrained(Model):
             fix = "Write none, default, or the path of a .pth or .safetensors file."
             raise FieldError("weights", found, fix) from None
         mean, std = self._in_pixels() if self.frozen else ((), ())
-        return Origin(self.full_name, digest, self.library, mean, std)
+        return Origin(self.full_name, digest, self.package, mean, std)
 
     def backbone(self, input_shape: tuple[int, int, int]) -> nn.Module:
         with torch.random.fork_rng(devices=[]):
