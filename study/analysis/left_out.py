@@ -71,7 +71,7 @@ def left_out_of(
 def mend_of(study: Study, names: Sequence[str]) -> str:
     """What to do about trials whose predictions are lost."""
     restore = f"Restore {'it' if len(names) == 1 else 'them'} from a backup"
-    if study.confirms is not None:
+    if study.is_confirmation:
         return f"{restore}."
     words = [word for name in names[:MOST_NAMED] for word in ("--trial", name)]
     return f"{restore}, or retrain with fresh seeds: `{study.command('confirm', *words)}`."

@@ -146,8 +146,8 @@ def _unconfirmed(found: Results, level: float) -> Answer:
         reason,
         (
             f"{values_text(_of_trial(study, record, level))} on {size:,} validation {noun}"
-            f" of {data_of(study)}, one seed ({percent(level)} intervals). The search selected it"
-            f" on these {noun}, so it looks better than it is."
+            f" of {data_of(study)}, one seed ({percent(level)} intervals). It was selected on these"
+            f" {noun}, so it looks better than it is."
         ),
     ]
     for name, problem in uncompared.items():
@@ -181,6 +181,8 @@ def _confirms(found: Results) -> tuple[str, str]:
     does = "retrains the front with fresh seeds and opens the test split"
     if found.confirmation is not None:
         does = "resumes the confirmation, which is not finished"
+    elif found.study.can_confirm_itself and found.missing is None:
+        does = "measures these trials on the test split, without training"
     return found.study.command("confirm"), does
 
 
@@ -265,7 +267,7 @@ def _confirmed(found: Results, confirmation: Confirmation, level: float) -> Answ
     networks = networks_on_test(confirmation, lost)
     size = study.recorded.sizes["test"]
     noun = study.recorded.noun
-    seeds = seeds_text(len(choice.row.records), len(networks[choice.row.label]))
+    seeds = seeds_text(study, len(choice.row.records), len(networks[choice.row.label]))
     texts = default_texts(confirmation)
     baseline = _baseline(confirmation, choice.row)
     words = _words_on_test(study, choice.row, baseline, networks, level)
@@ -437,8 +439,9 @@ def _of_the_baseline(
     if words:
         beside = f": {words_text(words)}"
     elif seeds < len(baseline.records):
-        beside = f" ({seeds_text(len(baseline.records), seeds)})"
-    return f"Cross-entropy's default ({baseline.name}) has {text}{beside}."
+        beside = f" ({seeds_text(study, len(baseline.records), seeds)})"
+    whose = "Cross-entropy" if study.confirms_itself else "Cross-entropy's default"
+    return f"{whose} ({baseline.name}) has {text}{beside}."
 
 
 def _changed_matters(study: Study) -> str:

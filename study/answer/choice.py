@@ -90,8 +90,11 @@ def _unfinished(found: Results) -> FieldError | None:
         return FieldError("pick", found.missing, mend) if found.missing else None
     if confirmation.finished:
         return None
-    mend = f"Resume it with `{confirmation.study.goes_on}`. {now}"
-    return FieldError("pick", f"{confirmation.study.name} is not finished", mend)
+    mend = f"Resume it with `{confirmation.goes_on}`. {now}"
+    lacks = "is not finished"
+    if confirmation.study.confirms_itself:
+        lacks = "has trials that are not measured on test"
+    return FieldError("pick", f"{confirmation.study.name} {lacks}", mend)
 
 
 def _selected(
@@ -141,7 +144,7 @@ def unfinished_lines(found: Results) -> list[str]:
     if lacking := found.lacking:
         lines.append(not_finished(lacking))
     if found.confirmation is not None and not found.confirmation.finished:
-        goes_on = found.confirmation.study.goes_on
+        goes_on = found.confirmation.goes_on
         lines.append(f"The confirmation is not finished; `{goes_on}` resumes it.")
     return lines
 

@@ -1,7 +1,8 @@
 """Read a confirmation: candidates retrained from fresh seeds and measured on test once each.
 
 A confirmation is a study like any other: NAME-confirm, next to NAME in the storage, with `confirms:
-NAME` in its spec and one label per candidate. This imports no torch.
+NAME` in its spec and one label per candidate. A study without a search is its own: one row per
+label, nothing retrained. This imports no torch.
 """
 
 from __future__ import annotations
@@ -18,23 +19,26 @@ from study.analysis.pareto import front, measured_in
 from study.analysis.ranking import Ranking
 from study.schema.errors import SpecError
 from study.schema.objective import Objective
-from study.store.confirmed import SUFFIX, confirming_study, missing_confirmation
+from study.store.confirmed import SUFFIX, added_seeds, confirming_study, missing_confirmation
 from study.store.openings import Tested, read_tested
 from study.store.study import Study, open_directory
 from study.store.trials import TrialRecord, Trials
 
 DEFAULT = "_default"
 BASELINE = "cross_entropy"
-ROLES = ("candidate", "default", "baseline")
+ROLES = ("candidate", "default", "method", "baseline")
 
 
 @dataclass(frozen=True)
 class Confirmed:
-    """One retrained candidate: its complete trials, one per fresh seed, in order."""
+    """One retrained candidate: its complete trials, one per fresh seed, in order.
+
+    role: one of ROLES; `method` where nothing was retrained.
+    """
 
     label: str  # in the confirming study
-    role: str  # one of ROLES
-    candidate: TrialRecord | None  # of the search; None for a method's default
+    role: str
+    candidate: TrialRecord | None  # of the search; None for a method's default, or its settings
     records: tuple[TrialRecord, ...]  # their metrics are on the validation split
     tests: tuple[dict[str, float], ...]  # the same seeds on test; fewer until all are measured
     shifts: dict[str, tuple[dict[str, float], ...]]  # the same on each shift set
@@ -66,6 +70,29 @@ class Confirmation:
         """Whether every seed is trained and measured on test."""
         measured = all(len(row.tests) == len(row.records) for row in self.rows)
         return measured and not self.study.lacking(self.records)
+
+    @property
+    def goes_on(self) -> str:
+        """The command that resumes it."""
+        if self.study.confirms_itself and self.study.lacking(self.records):
+            return self.study.goes_on
+        return self.study.command("confirm")
+
+    @property
+    def added(self) -> str:
+        """What is said of seeds that began after test was opened; else empty."""
+        added = added_seeds(self.study, self.records)
+        parts: dict[str, list[str]] = {}
+        for label, count in added.items():
+            words = f"{count} of {len(self.records.by_label[label])} seeds"
+            parts.setdefault(words, []).append(label)
+        if not parts:
+            return ""
+        if len(parts) == 1 and len(added) == len(self.records.by_label):
+            said = next(iter(parts))
+        else:
+            said = "; ".join(f"{words} of {', '.join(of)}" for words, of in parts.items())
+        return f"{said} added after test results were seen"
 
 
 @dataclass(frozen=True)
@@ -112,7 +139,20 @@ def results_of(study: Study, confirming: Study | None = None) -> Results:
     confirming = confirming_study(study, confirming)
     if confirming is None:
         return Results(study, records)
+    if study.confirms_itself:
+        return Results(study, records, _measured(study, records))
     return Results(study, records, _confirmation(study, records, confirming))
+
+
+def _measured(study: Study, records: Trials) -> Confirmation:
+    """A study as its own confirmation."""
+    tested = read_tested(study)
+    rows = []
+    for entry in study.plain["methods"]:
+        label = entry["label"]
+        role = "baseline" if entry["name"] == BASELINE else "method"
+        rows.append(_row(label, role, None, records.complete.of(label), tested[label]))
+    return Confirmation(study, tuple(rows), study, records, tested)
 
 
 def _confirmation(search: Study, searched: Trials, confirming: Study) -> Confirmation:
@@ -123,7 +163,11 @@ def _confirmation(search: Study, searched: Trials, confirming: Study) -> Confirm
     rows = []
     for entry in confirming.plain["methods"]:
         label = entry["label"]
-        rows.append(_row(entry, named, records.complete.of(label), tested[label]))
+        candidate = _candidate(entry, named)
+        role = "baseline" if entry["name"] == BASELINE else "default"
+        if candidate is not None:
+            role = "candidate"
+        rows.append(_row(label, role, candidate, records.complete.of(label), tested[label]))
     rows.sort(key=lambda row: ROLES.index(row.role))
     return Confirmation(confirming, tuple(rows), search, records, tested)
 
@@ -137,15 +181,12 @@ def search_of(study: Study) -> Study:
 
 
 def _row(
-    entry: Mapping[str, Any],
-    searched: Mapping[str, TrialRecord],
+    label: str,
+    role: str,
+    candidate: TrialRecord | None,
     records: Iterable[TrialRecord],
     tested: Mapping[int, Tested],
 ) -> Confirmed:
-    candidate = _candidate(entry, searched)
-    role = "baseline" if entry["name"] == BASELINE else "default"
-    if candidate is not None:
-        role = "candidate"
     done = tuple(records)
     opened = [tested[record.number] for record in done if record.number in tested]
     tests = tuple(test.metrics for test in opened)
@@ -157,7 +198,7 @@ def _row(
             shifts[name] = (*shifts.get(name, ()), shifted.metrics)
             dropped[name] = shifted.dropped
             sizes[name] = shifted.samples
-    return Confirmed(entry["label"], role, candidate, done, tests, shifts, sizes, dropped)
+    return Confirmed(label, role, candidate, done, tests, shifts, sizes, dropped)
 
 
 def _candidate(entry: Mapping[str, Any], searched: Mapping[str, TrialRecord]) -> TrialRecord | None:

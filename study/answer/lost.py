@@ -9,7 +9,7 @@ from study.analysis.left_out import are, mend_of, some
 from study.analysis.pareto import front
 from study.analysis.rule import TakenTrial, decide
 from study.answer.confirmation import Results
-from study.answer.phrases import label_of, listed
+from study.answer.phrases import counted, label_of, listed
 from study.store.files import PREDICTIONS, lost_predictions
 from study.store.study import Study
 from study.store.trials import TrialRecord
@@ -96,9 +96,10 @@ def lost_seeds(study: Study, lost: Mapping[str, str]) -> str:
     )
 
 
-def seeds_text(seeds: int, readable: int) -> str:
+def seeds_text(study: Study, seeds: int, readable: int) -> str:
     """`3 fresh seeds`; where files are lost, of how many of these the values are."""
-    text = f"{seeds} fresh seed{'s' * (seeds != 1)}"
+    kind = "seed" if study.confirms_itself else "fresh seed"
+    text = counted(seeds, kind)
     if readable == seeds:
         return text
     return f"{readable} of {text}" if readable else f"{text} as recorded, without intervals"

@@ -34,7 +34,7 @@ def check_openings(facts: Evidence) -> Check:
         compare_record(facts.study, check)
     seen: set[int] = set()
     for label, state in facts.labels.items():
-        if facts.study.spec.confirms is None:
+        if not facts.study.is_confirmation:
             for plain in state.notes.get(OPENINGS, []):
                 problem = (
                     f"the test split was opened ({json.dumps(plain)}), but not by a confirm run"
@@ -47,10 +47,9 @@ def check_openings(facts: Evidence) -> Check:
         _compare(label, openings, tested, records, check)
         for number, record in records.items():
             if number not in tested:
-                fix = f"measure it with {facts.goes_on}"
-                check.add_offender(
-                    record.name, "is complete, but not measured on test", fix, facts.goes_on_later
-                )
+                fix = f"measure it with `{facts.study.command('confirm')}`"
+                later = facts.goes_on_later or facts.study.confirms_itself
+                check.add_offender(record.name, "is complete, but not measured on test", fix, later)
             else:
                 _check_files(facts, record, tested[number], check)
         if openings:

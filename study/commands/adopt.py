@@ -39,7 +39,8 @@ def adopt(study: str, yes: bool, incomplete: bool, trust: bool, storage: str | N
     from study.store.study import open_study
 
     search = search_of(open_study(study, storage))
-    both = [each for each in (search, confirming_study(search)) if each is not None]
+    confirming = confirming_study(search)
+    both = [search] if confirming is None or confirming is search else [search, confirming]
     copies = [each for each in both if not is_at_home(each)]
     if not copies:
         console.say(f"{search.name} is at home in {search.directory}: there is nothing to adopt.")
@@ -93,12 +94,12 @@ def _is_whole(study: Study, search: Study) -> bool:
     home = study.recorded.home
     console.say(f"{study.name}, copied from {home and home.path}: {in_words(states)}")
     files = f"{found.matching:,} files match the ledger's digests"
-    if study.confirms is not None:
+    if study.is_confirmation:
         opened = sum(len(openings_in(notes)) for notes in study.reader.unchecked.notes().values())
         files += f"; {opened:,} openings of the test split come with it"
     console.say(f"  {files}")
     problems = [f"{name}: {file} {problem}" for name, file, problem in found.problems]
-    if study.confirms is not None:
+    if study.is_confirmation:
         check = Check("openings", "")
         compare_record(search, check)
         problems += [f"{each.name}: {each.problem}" for each in check.offenders]
@@ -134,6 +135,6 @@ def _say_next(search: Study) -> None:
     if found.lacking:
         console.say(f"Resume: {found.study.goes_on}")
     if found.confirmation is not None and not found.confirmation.finished:
-        console.say(f"Resume: {found.confirmation.study.goes_on}")
+        console.say(f"Resume: {found.confirmation.goes_on}")
     elif not found.lacking:
         console.say(f"Next: {found.study.command('answer')}")

@@ -107,6 +107,9 @@ def confirm(
     and each opening is first recorded in the ledger. Results go to the study STUDY-confirm, next to
     STUDY. To resume after an interruption (exit code 75), run the same command again; other
     candidates or more seeds are added. Nothing is selected on test.
+
+    A study in which no method has a search, without early stopping, is its own confirmation: when
+    all its trials have ended they are measured, and nothing is trained again.
     """
     if (top is not None) + pareto + bool(trials) > 1:
         raise click.UsageError("use only one of --top, --pareto and --trial.")
@@ -129,7 +132,7 @@ def confirm(
         if stopping.requested():
             stopping.say()
             raise SystemExit(INTERRUPTED)
-        results = results_of(opened)
+        results = results_of(open_study(study, storage))  # it may be its own confirmation now
         found = results.confirmation
         assert found is not None
         with Steps(output) as steps:
@@ -234,9 +237,12 @@ def _print(found: Confirmation, sizes: Sizes) -> None:
             *_with_floor("test", objective.metric, sizes),
         ]
         title = f"{in_words(objective.metric)} ({objective.direction})"
-        made = Table("retrained", ">n", ">search", *columns, ">shrinkage", title=title)
+        if found.study.confirms_itself:
+            made = Table(_first_column(found), ">n", *columns, title=title)
+        else:
+            made = Table(_first_column(found), ">n", ">search", *columns, ">shrinkage", title=title)
         for row in found.rows:
-            made.add_row(*_row(row, objective.metric, sizes))
+            made.add_row(*_row(found, row, objective.metric, sizes))
         console.print(made)
     _print_both(found, sizes)
     for name in dict.fromkeys(chain(*(row.shifts for row in found.rows))):
@@ -250,33 +256,50 @@ def _print(found: Confirmation, sizes: Sizes) -> None:
     names = {row.label: row.name for row in found.rows}
     front = [names[label] for label in _front_on_test(found)]
     console.say(f"Pareto front on test: {', '.join(front) or 'none yet'}")
-    counts = found.study.recorded.sizes
-    console.say(
+    console.say(_legend(found.study))
+    compared = None if found.study.confirms_itself else sizes.compared
+    noted = floor_note() if sizes.floors else None
+    said = [found.added, compared, noted, *sizes.problems, *default_notes(found)]
+    for line in filter(None, said):
+        console.say(line)
+    console.say(f"study: {found.study.directory}")
+
+
+def _first_column(found: Confirmation) -> str:
+    return "method" if found.study.confirms_itself else "retrained"
+
+
+def _legend(study: Study) -> str:
+    """What the columns are. study: the confirmation."""
+    counts = study.recorded.sizes
+    if study.confirms_itself:
+        return (
+            f"n: seeds. validation ({counts['validation']} samples) and test ({counts['test']}"
+            " samples): mean and standard deviation over seeds. The study has no search: its own"
+            " trials were measured, and nothing was selected."
+        )
+    return (
         f"n: seeds. search: one trial, selected on {counts['validation']} validation samples."
         f" validation and test ({counts['test']} samples): mean and standard deviation over fresh"
         " seeds. shrinkage: how much better the trial scored when it was selected than it scores"
         " on test. Nothing is selected on test."
     )
-    noted = floor_note() if sizes.floors else None
-    for line in filter(None, [sizes.compared, noted, *sizes.problems, *default_notes(found)]):
-        console.say(line)
-    console.say(f"study: {found.study.directory}")
 
 
-def _row(row: Confirmed, metric: str, sizes: Sizes) -> list[str]:
+def _row(found: Confirmation, row: Confirmed, metric: str, sizes: Sizes) -> list[str]:
     from study.answer.confirmation import moments
 
     searched = f"{row.candidate.metrics[metric]:.4f}" if row.candidate else "-"
     validation = moments([one.metrics for one in row.records])
     lost = sizes.shrinkage.get(row.label, {}).get(metric)
-    return [
-        row.name,
-        str(len(row.records)),
-        searched,
+    cells = [
         *_cells(row, metric, validation, sizes.validation, sizes),
         *_cells(row, metric, moments(row.tests), sizes.test, sizes),
-        "-" if lost is None else f"{lost:+.4f}",
     ]
+    seeds = str(len(row.records))
+    if found.study.confirms_itself:
+        return [row.name, seeds, *cells]
+    return [row.name, seeds, searched, *cells, "-" if lost is None else f"{lost:+.4f}"]
 
 
 def _cells(
@@ -309,7 +332,7 @@ def _print_both(found: Confirmation, sizes: Sizes) -> None:
             headings.append(f">{words}" + " (served)" * (serves == search.serves))
             if sizes.has_floor(as_served(metric, serves)):
                 headings.append(f">floor {words}")
-        made = Table("retrained", *headings, title=f"{describe(metric).label} on test")
+        made = Table(_first_column(found), *headings, title=f"{describe(metric).label} on test")
         for row in found.rows:
             values = moments(row.tests)
             cells = [row.name]
@@ -326,7 +349,8 @@ def _print_shift(found: Confirmation, name: str) -> None:
     rows = [(row.name, moments(row.shifts[name])) for row in found.rows if row.shifts.get(name)]
     shown = [metric for metric in rows[0][1] if metric in SHOWN_OF_SHIFT]
     named = (in_words(metric) if metric in names() else metric for metric in shown)
-    made = Table("retrained", *(f">{metric}" for metric in named), title=_of_shift(name, found))
+    headings = [f">{metric}" for metric in named]
+    made = Table(_first_column(found), *headings, title=_of_shift(name, found))
     for label, values in rows:
         made.add_row(label, *(_figure(values.get(metric)) for metric in shown))
     console.print(made)

@@ -115,12 +115,11 @@ def _chosen(study: Study, found: Results, trial: str | None, rule: str | None) -
         choice = choose(found, rule)
         _refuse_lost(choice, found.study)
         return choice
-    if study.confirms is None:
-        return Choice(study, found.records.named(trial, "--trial"))
     confirmation = found.confirmation
-    if confirmation is None:  # of another study, by its name
-        return Choice(study, study.records().named(trial, "--trial"))
-    return seed_of(confirmation, confirmation.records.named(trial, "--trial"))
+    if confirmation is not None and confirmation.study.name == study.name:
+        return seed_of(confirmation, confirmation.records.named(trial, "--trial"))
+    records = found.records if found.study is study else study.records()
+    return Choice(study, records.named(trial, "--trial"))
 
 
 def _refuse_lost(choice: Choice, study: Study) -> None:

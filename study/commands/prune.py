@@ -30,11 +30,11 @@ def prune(study: str, keep: str, yes: bool, storage: str | None) -> None:
     from trainables.problems import FieldError
 
     opened = open_study(study, storage)
-    if opened.confirms is not None:
+    if opened.is_confirmation:
         raise FieldError(
             opened.name,
             "is a confirmation; `calstudy export` needs its models",
-            "Name the study instead.",
+            "Name the study instead." if opened.confirms else "They stay.",
         )
     records = opened.records()
     kept = on_a_front(opened, Ranking(opened, records).eligible)

@@ -160,7 +160,8 @@ def _block(found: Results, bootstrap: int, level: float) -> Block:
     else:
         rows = [tables.TableRow(row.name, row.role, row.tests) for row in confirmation.rows]
         fitted_on = "on each seed's whole validation split"
-        block = tables.block_of_tests(study, rows, fitted_on, default_notes(confirmation))
+        said = [*default_notes(confirmation), *filter(None, [confirmation.added])]
+        block = tables.block_of_tests(study, rows, fitted_on, said)
     if not bootstrap:
         return block
     try:
@@ -306,7 +307,8 @@ def _gathered(study: Study, bootstrap: int, level: float) -> tuple[Plain, int]:
         objectives = [objective.metric for objective in study.objectives]
         sizes = sizes_of(confirmation, shown_floors(study), objectives, bootstrap, level)
         unread = sizes.problems
-        lacking += confirmation.study.lacking(confirmation.records)
+        if confirmation.study is not study:
+            lacking += confirmation.study.lacking(confirmation.records)
         lacking += sum(len(row.records) - len(row.tests) for row in confirmation.rows)
     found = gather(study, now.records, analysis, confirmation, now.alive, sizes)
     notes = [*found["notes"], *filter(None, (refused, results.missing, *unread))]

@@ -50,6 +50,28 @@ class Asked:
         return self.top is not None or self.pareto or bool(self.trials)
 
 
+def confirms_itself(found: Results) -> bool:
+    """Whether the study's own trials are measured: it has no search, and was not retrained yet."""
+    begun = found.confirmation is not None or found.missing is not None
+    return found.study.confirms_itself or (found.study.can_confirm_itself and not begun)
+
+
+def check_own(found: Results, asked: Asked) -> None:
+    """Raise SpecError if other than the study's own trials are asked, or if not all have ended."""
+    study = found.study
+    if asked.anything:
+        has = "has no search, so there is nothing to choose: its own trials are measured"
+        raise SpecError(study.name, "", has, "Leave out --top, --pareto and --trial.")
+    if asked.seeds not in (None, study.planned):
+        has = f"has no search: its {study.planned} trials for each method are its seeds"
+        mend = f"Add some with `{study.command('run', '--trials', 'N')}`."
+        raise SpecError(study.name, "--seeds", has, mend)
+    if found.lacking:
+        verb = "trial has" if found.lacking == 1 else "trials have"
+        mend = f"Run `{study.goes_on}` first."
+        raise SpecError(study.name, "", f"{found.lacking:,} {verb} not ended", mend)
+
+
 def confirming_spec(found: Results, asked: Asked) -> StudySpec:
     """The spec that retrains the requested candidates and earlier ones. Raises SpecError,
     FieldError.

@@ -1,5 +1,7 @@
 """Confirm: retrain a search's candidates from fresh seeds, then open test once per model.
 
+A study without a search is its own confirmation: its trials are measured, and nothing is retrained.
+
 The only file that opens the sealed test split. Nothing is ever selected on it.
 """
 
@@ -15,7 +17,7 @@ import torch
 from torch import Tensor
 
 from study.answer.confirmation import results_of, search_of
-from study.engine.candidates import Asked, confirming_spec
+from study.engine.candidates import Asked, check_own, confirming_spec, confirms_itself
 from study.engine.display import Display
 from study.engine.preparation import prepare_data
 from study.engine.run import RunResult, run_study
@@ -26,7 +28,7 @@ from study.schema.objective import plain_name
 from study.schema.spec import StudySpec
 from study.schema.uris import TrackingError
 from study.schema.wait import NO_WAIT, Wait
-from study.store.confirmed import record_openings
+from study.store.confirmed import record_openings, record_seeds
 from study.store.database_lock import DatabaseLock
 from study.store.driver_lock import driver_is_alive, driver_lock
 from study.store.extensions import refuse_changed_code
@@ -44,7 +46,7 @@ from study.store.openings import (
     tested_in,
 )
 from study.store.study import Study, check_home
-from study.store.trials import TrialRecord
+from study.store.trials import TrialRecord, Trials
 from study.tracking.projection import sync
 from trainables.loading.cache import Prepared, prepare
 from trainables.loading.sealed_split import open_test
@@ -82,12 +84,17 @@ def confirm(
             "Wait until it is done, then confirm.",
         )
     found = results_of(search)
-    if found.lacking:
-        left = f"{found.lacking:,} trials not done yet"
-        display.say(f"{search.name} is not finished, {left}: its front may still change.")
-    with display.steps() as step:
-        step("choosing the candidates")
-        spec = confirming_spec(found, asked)
+    is_own = confirms_itself(found)
+    if is_own:
+        check_own(found, asked)
+        spec = search.spec
+    else:
+        if found.lacking:
+            left = f"{found.lacking:,} trials not done yet"
+            display.say(f"{search.name} is not finished, {left}: its front may still change.")
+        with display.steps() as step:
+            step("choosing the candidates")
+            spec = confirming_spec(found, asked)
     refuse_changed_code(spec.extensions, found.records, search.name)
     prepared = prepare_data(spec, spec.name, display.steps())
     if prepared.digest != search.recorded.data_digest:
@@ -102,7 +109,13 @@ def confirm(
     root = search.directory.parent
     before = None if found.confirmation is None else found.confirmation.study
     uri = tracking or (before and before.recorded.tracking) or search.recorded.tracking
-    outcome = run_study(spec, spec.name, root, uri, address, display, stopping, cpus, before, wait)
+    if is_own:
+        stopping.resume = search.command("confirm")
+        outcome = _trained(search, found.records)
+    else:
+        outcome = run_study(
+            spec, spec.name, root, uri, address, display, stopping, cpus, before, wait
+        )
     if stopping.requested():
         return outcome, None
     with stopping.deferred(), display.steps() as step:
@@ -118,10 +131,17 @@ def confirm(
     try:
         with display.steps() as step:
             step("writing the test results to MLflow")
-            sync(outcome.study, outcome.study.tracking(None))
+            sync(outcome.study, outcome.study.tracking(tracking))
     except TrackingError as error:
         return outcome, error.found
     return outcome, None
+
+
+def _trained(study: Study, records: Trials) -> RunResult:
+    """The study as its own confirmation, whose trials have ended."""
+    with driver_lock(study.directory, study.ledger, writes=False):
+        study = record_seeds(study.directory)
+    return RunResult(study, records, None, 0, True, None)
 
 
 # ---- the sealed split ----------------------------------------------------------------------------
@@ -220,9 +240,12 @@ def measure(study: Study, stopping: Stopping | None = None) -> int:
 
 @contextmanager
 def _locked_search(study: Study) -> Iterator[Path]:
-    """The search's directory. Its study.yaml is ours to write; its ledger, maybe ours too, is not
-    written."""
+    """The directory of the search, maybe the study itself. Its study.yaml is ours to write; its
+    ledger, maybe ours too, is not written."""
     search = search_of(study)
+    if search is study:  # whose lock is held
+        yield study.directory
+        return
     with driver_lock(search.directory, search.ledger, writes=False):
         yield search.directory
 

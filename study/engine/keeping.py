@@ -25,7 +25,7 @@ class ModelKeeper(Listener):
             self._keep([*self._kept, record])
 
     def _keep(self, candidates: Sequence[TrialRecord]) -> None:
-        if self._study.spec.keep_models == "all":
+        if self._study.spec.keep_models == "all" or self._study.confirms_itself:
             return
         # Candidates are those kept before and new ones. The best of all trials is remembered: it
         # may itself not count.

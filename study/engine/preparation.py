@@ -171,6 +171,9 @@ def existing_study(
             _check_batch(spec, prepared, file_name)
         return None
     check_home(stored)
+    if stored.confirms_itself and any(one.space.distributions for one in spec.variants):
+        found = f"'{spec.name}' was measured on test, so nothing can be searched in it any more"
+        raise SpecError(file_name, "methods", found, "Give the study a new name.")
     if records := stored.records():
         meaning = completed_meaning(stored.recorded.meaning, stored.spec.meaning())
         refuse_changes(meaning, spec, file_name, "already exists")

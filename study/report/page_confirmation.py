@@ -43,7 +43,9 @@ def confirmed(
         dropped |= row.shift_dropped
     return {
         "name": confirmation.study.spec.name,
+        "itself": confirmation.study.confirms_itself,
         "opened": any(row.tests for row in rows),
+        "added": confirmation.added,
         "compared": "" if sizes is None else sizes.compared,
         "rows": plain,
         "shifts": _names(row.shifts for row in rows),
@@ -77,6 +79,17 @@ def _values(row: Confirmed, measured: Sequence[str], sizes: Sizes | None) -> dic
             for shift, found in row.shifts.items()
         },
     }
+
+
+def words_of(confirmation: Confirmation) -> list[str]:
+    """The options of `calstudy confirm` that give these rows; none where nothing was retrained."""
+    if confirmation.study.confirms_itself:
+        return []
+    words = []
+    for row in confirmation.rows:
+        if row.candidate is not None:
+            words += ["--trial", row.candidate.name]
+    return [*words, "--seeds", str(confirmation.study.spec.trials)]
 
 
 def shown_floors(study: Study) -> list[str]:

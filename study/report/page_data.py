@@ -22,7 +22,7 @@ from study.answer.phrases import counted, first_upper
 from study.answer.sizes import Sizes
 from study.report.figure_set import Gallery
 from study.report.figures import bins_note
-from study.report.page_confirmation import confirmed
+from study.report.page_confirmation import confirmed, words_of
 from study.report.page_curves import curves
 from study.report.page_numbers import number, spread
 from study.report.page_reliability import diagrams
@@ -104,6 +104,7 @@ def gather(
         "floor_note": analysis and first_upper(floor_note(analysis.level)),
         "unfinished": _unfinished(now, study.goes_on_anywhere),
         "noise": _noise(spec.variants, records, measured),
+        "measured_as_they_are": study.can_confirm_itself,
         "confirmation": confirmation and confirmed(study, confirmation, measured, sizes),
         "reproduce": _reproduce(study, finished, analysis, confirmation),
         "bins_note": " ".join(bins_note(recorded.sizes["validation"])),
@@ -437,11 +438,7 @@ def _reproduce(
         [study.goes_on_anywhere, "goes on from its record; to train it anew, run the file below"]
     ]
     if confirmation is not None:
-        words = []
-        for row in confirmation.rows:
-            if row.candidate is not None:
-                words += ["--trial", row.candidate.name]
-        words += ["--seeds", str(confirmation.study.spec.trials)]
+        words = words_of(confirmation)
         commands.append(
             [study.command("confirm", *words, anywhere=True), "opens the sealed test split"]
         )

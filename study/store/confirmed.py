@@ -1,12 +1,17 @@
 """What a study's own record says of its confirmation: a copy without that folder says that test was
-opened."""
+opened.
+
+A study without a search is its own confirmation: its trials are measured, and nothing is retrained.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from study.store.recorded import Opened
 from study.store.study import Study, open_directory, record_facts
+from study.store.trials import Trials
 
 SUFFIX = "-confirm"
 RESTORE = "Restore that folder"
@@ -18,7 +23,9 @@ def confirming_directory(directory: Path) -> Path:
 
 
 def confirming_study(study: Study, opened: Study | None = None) -> Study | None:
-    """The study's confirmation, if it is beside it. opened: as it was opened before."""
+    """The study's confirmation, if it is beside it or itself. opened: as it was opened before."""
+    if study.confirms_itself:
+        return study
     directory = confirming_directory(study.directory)
     if not (directory / "study.yaml").is_file():
         return None
@@ -56,10 +63,37 @@ def record_openings(directory: Path, openings: int) -> None:
     """Write into a search's study.yaml how often test was opened, unless it says so. Under its
     lock."""
     search = open_directory(directory, directory.name)
-    if openings > recorded_openings(search):
-        record_facts(
-            directory,
-            search,
-            confirmation=Opened(confirming_directory(directory).name, openings),
-            matters_at_opening=matters_at_opening(search),
-        )
+    if openings <= recorded_openings(search):
+        return
+    opened = Opened(confirming_directory(directory).name, openings)
+    if search.confirms_itself:
+        assert search.recorded.confirmation is not None
+        opened = replace(search.recorded.confirmation, openings=openings)
+    record_facts(
+        directory, search, confirmation=opened, matters_at_opening=matters_at_opening(search)
+    )
+
+
+def record_seeds(directory: Path) -> Study:
+    """Make a study its own confirmation: write how many trials each label has, until test is
+    opened. Under its lock. Returns it as it is then."""
+    study = open_directory(directory, directory.name)
+    if recorded_openings(study):
+        return study
+    counted = {label: len(found) for label, found in study.records().by_label.items()}
+    record_facts(directory, study, confirmation=Opened(study.name, 0, counted))
+    return open_directory(directory, directory.name)
+
+
+def added_seeds(study: Study, records: Trials) -> dict[str, int]:
+    """How many trials of each label began after test was opened, of a study that confirms itself;
+    only labels that have some."""
+    opened = study.recorded.confirmation
+    if opened is None or not opened.openings or not study.confirms_itself:
+        return {}
+    before = opened.seeds or {}
+    added = {
+        label: max(0, len(found) - before.get(label, 0))
+        for label, found in records.by_label.items()
+    }
+    return {label: count for label, count in added.items() if count}

@@ -98,7 +98,7 @@ def read_tested(study: Study, reader: LedgerReader | None = None) -> dict[str, d
 
     reader: one that holds the study's ledger.
     """
-    if study.confirms is None:
+    if not study.is_confirmation:
         return {label: {} for label in study.labels}
     notes = (reader or study.reader).notes()
     return {label: tested_in(of) for label, of in notes.items()}
@@ -112,17 +112,18 @@ def tested_predictions(study: Study, record: TrialRecord) -> Predictions:
     """
     from trainables.outputs.predictions import Predictions
 
-    if study.confirms is None:
-        raise FieldError(
-            "split",
-            f"{study.name} is a search, which never opens the test split",
-            f"Open {study.name}-confirm, made by `calstudy confirm {study.name}`.",
-        )
+    if not study.is_confirmation:
+        found = f"{study.name} is a search, which never opens the test split"
+        mend = f"Open {study.name}-confirm, made by `calstudy confirm {study.name}`."
+        if study.can_confirm_itself:
+            found = f"{study.name} was not measured on the test split"
+            mend = f"Run: {study.command('confirm')}"
+        raise FieldError("split", found, mend)
     tested = read_tested(study)[record.label].get(record.number)
     if tested is None:
         raise FieldError(
             record.name,
             "was not measured on the test split",
-            f"Run: calstudy confirm {study.confirms}",
+            f"Run: {study.command('confirm')}",
         )
     return Predictions.load(checked_file(study, record, TEST_FILE, tested.digests))

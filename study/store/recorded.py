@@ -19,10 +19,14 @@ class Home(Record):
 
 @dataclass(frozen=True)
 class Opened(Record):
-    """How often a study's test split was opened, and in which confirmation."""
+    """How often a study's test split was opened, and in which confirmation: maybe itself.
+
+    seeds: the trials of each label before the first opening, of a study that confirms itself.
+    """
 
     name: str
     openings: int
+    seeds: dict[str, int] | None = None
 
 
 @dataclass(frozen=True)

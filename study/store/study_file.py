@@ -101,8 +101,11 @@ RECORDED_OR_NOT: dict[str, tuple[Predicate, str]] = {
     "ledger_made": (_is_flag, "true or false"),
     "matters_at_opening": (_of_numbers, "a mapping of objectives to numbers"),
     "confirmation": (
-        having(name=_is_text, openings=_is_count),
-        "a name and a number of openings",
+        lambda value: (
+            having(name=_is_text, openings=_is_count)(value)
+            and or_none(of(_is_count))(value.get("seeds"))
+        ),
+        "a name, a number of openings and, by label, of seeds",
     ),
 }
 

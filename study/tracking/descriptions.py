@@ -35,7 +35,18 @@ def description(study: Study) -> str:
     samples = study.recorded.sizes
     better = {"maximize": "higher", "minimize": "lower"}
     sought = " and ".join(f"{o.metric} ({better[o.direction]} is better)" for o in study.objectives)
-    if study.confirms is None:
+    if study.can_confirm_itself or study.confirms_itself:
+        what = f"Methods of training-time calibration, without a search. Objectives: {sought}."
+        trials = (
+            f"The run `{study.name}` is the study; its child run `METHOD/0007` is trial 7 of a"
+            " method, a seed of the same settings, with its complete configuration as params."
+            " `ece`, `nll`, ... are per-epoch metrics; `final/ece` is the trial's result, as"
+            f" recorded in the ledger, on the validation split ({samples['validation']:,} samples)."
+            f" After `calstudy confirm {study.name}`, `test/ece` is measured on the sealed test"
+            f" split ({samples['test']:,} samples), `shift/NAME/ece` on other data."
+        )
+        files = _files(study)
+    elif study.confirms is None:
         what = f"A search over training-time calibration methods. Objectives: {sought}."
         trials = (
             f"The run `{study.name}` is the study; its child run `METHOD/0007` is trial 7 of a"
@@ -45,11 +56,7 @@ def description(study: Study) -> str:
             " search used for selection: the best of many trials looks better than it is. Test"
             f" results are in `{study.name}-confirm` after `calstudy confirm {study.name}`."
         )
-        files = (
-            "Artifacts: `study.yaml`, the checked study; `report.html`, the report on one page"
-            f" (download it); `figures/`. `calstudy report {study.name}` and `calstudy figures"
-            f" {study.name}` update them."
-        )
+        files = _files(study)
     else:
         what = (
             f"The best trials of `{study.confirms}`, retrained with fresh seeds and measured on the"
@@ -75,3 +82,11 @@ def description(study: Study) -> str:
         )
     parts.append("`ts_` in a metric's name: after temperature scaling.")
     return "\n\n".join([*parts, files])
+
+
+def _files(study: Study) -> str:
+    return (
+        "Artifacts: `study.yaml`, the checked study; `report.html`, the report on one page"
+        f" (download it); `figures/`. `calstudy report {study.name}` and `calstudy figures"
+        f" {study.name}` update them."
+    )

@@ -82,7 +82,7 @@ class StudyRuns:
         self._parent = self._keep_one(parents) if parents else self._create_parent()
         self._describe_parent()
         self._found = {name: self._keep_one(same) for name, same in runs.items()}
-        if self._study.confirms is not None:
+        if self._study.is_confirmation:
             from study.store.openings import read_tested
 
             self._tested = read_tested(self._study)

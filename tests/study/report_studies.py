@@ -68,6 +68,7 @@ class Confirmation:
     study: Study
     rows: tuple[Confirmed, ...]
     search: Study
+    added: str = ""
 
 
 def make_study(root: Path, name: str = "small", **changes: Any) -> Study:

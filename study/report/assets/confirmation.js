@@ -1,31 +1,39 @@
 // Selected trials, retrained with fresh seeds: their test values first, then how far the search's values shrank.
+// A study without a search is its own confirmation (`itself`): nothing was retrained, and nothing can shrink.
 
 function confirmationSection(study, view) {
   const found = study.confirmation;
   if (!found) {
     return [h("p", {}, "The best trials have not been confirmed, so how far their validation values are inflated is unknown. ",
-      h("code", {}, `calstudy confirm ${study.name} --pareto --seeds 5`),
-      " retrains them and each method's default with fresh seeds, and opens the sealed test split once for each.")];
+      ...(study.measured_as_they_are ? [h("code", {}, `calstudy confirm ${study.name}`),
+        " opens the sealed test split once for each; nothing is trained again."]
+        : [h("code", {}, `calstudy confirm ${study.name} --pareto --seeds 5`),
+          " retrains the best and each method's default with fresh seeds, and opens the sealed test split once for each."]))];
   }
   const wanted = study.objectives.map((name) => view.measures.find((each) => each.name === name)).filter(Boolean);
   return [
+    ...(found.added ? [h("p", {}, `${found.added}.`)] : []),
     ...(found.opened ? [scrolled("Test results", testTable(study, view, found.rows)),
       h("p", { class: "small" }, `Mean ± one standard deviation over seeds, on the ${countText(study.test_samples)} samples of the sealed ` +
         "test split, which was opened only for this and never used to select anything. After temperature: fitted on each seed's validation split." +
         (found.rows.some((each) => each.label === study.answer?.taken) ? " Bold: the model to take, selected on validation." : "") +
         (hasFloors(study) ? ` ${study.floor_note}` : ""))]
       : [h("p", {}, "The test split has not been opened yet.")]),
-    h("h4", {}, "From the search to the test"),
-    h("p", { class: "small" }, `From ${found.name}: each row was retrained with fresh seeds. The change from “search” to “fresh seeds” shows how ` +
-      "lucky the selected seed was on the same validation split; the change to “test” adds the luck of the split. Shrinkage: how much " +
-      `better the trial scored in the search than it scores on test. ${found.compared.replace(/^s/, "S")}`),
-    scrolled("From the search to the test", shrinkageTable(found.rows, wanted)),
-    h("div", { class: "dumbbells" }, wanted.map((measure) => dumbbells(found.rows, measure))),
+    ...(found.itself ? [h("h4", {}, "From validation to test"),
+      h("p", { class: "small" }, "The study has no search: its own trials were measured, and nothing was selected.")]
+      : [h("h4", {}, "From the search to the test"),
+        h("p", { class: "small" }, `From ${found.name}: each row was retrained with fresh seeds. The change from “search” to “fresh seeds” shows how ` +
+          "lucky the selected seed was on the same validation split; the change to “test” adds the luck of the split. Shrinkage: how much " +
+          `better the trial scored in the search than it scores on test. ${found.compared.replace(/^s/, "S")}`),
+        scrolled("From the search to the test", shrinkageTable(found.rows, wanted))]),
+    h("div", { class: "dumbbells" }, wanted.map((measure) => dumbbells(found, measure))),
     ...(found.shifts.length ? [h("p", {}, "Under shift, the temperature is the one fitted on the validation split. Noise inflates " +
       "the calibration errors, more so with fewer samples: do not compare sets of different sizes.")] : []),
-    ...found.shifts.flatMap((shift) => shiftTable(found.rows, shift, found.shift_samples[shift], found.shift_dropped[shift])),
+    ...found.shifts.flatMap((shift) => shiftTable(found, shift, found.shift_samples[shift], found.shift_dropped[shift])),
   ];
 }
+
+const firstColumn = ({ itself }) => (itself ? "method" : "retrained");
 
 const hasFloors = ({ confirmation, floor_note: note }) =>
   Boolean(note && confirmation?.rows.some(({ floors }) => Object.keys(floors.test).length));
@@ -43,11 +51,11 @@ function testTable(study, view, rows) {
   const under = (measure) => (UNCHANGED.includes(measure.name) ? "" : measure.name.startsWith("ts_") ? "after temperature" : "as trained");
   const first = (k) => (k === 0 ? "first" : null);
   return h("table", { class: "confirmed" },
-    h("caption", { class: "hidden" }, "Test results: mean and standard deviation over fresh seeds"),
+    h("caption", { class: "hidden" }, "Test results: mean and standard deviation over seeds"),
     h("thead", {},
       h("tr", {}, h("td"), groups.map((group) =>
         h("th", { scope: "colgroup", colspan: group.length, class: "first" }, group[0].plain, UNCHANGED.includes(group[0].name) ? tag(group[0]) : null)), h("td", { colspan: "2" })),
-      h("tr", {}, h("th", { scope: "col" }, "retrained"),
+      h("tr", {}, h("th", { scope: "col" }, firstColumn(study.confirmation)),
         groups.flatMap((group) => group.map((measure, k) =>
           h("th", { scope: "col", class: first(k) }, under(measure), under(measure) ? tag(measure) : null))),
         h("th", { scope: "col", class: "first" }, "seeds"), h("th", { scope: "col", class: "role" }, "role"))),
@@ -80,7 +88,7 @@ function shrinkageTable(rows, wanted) {
 }
 
 // One measure, one line per row: hollow = searched, grey = fresh seeds, filled = test.
-function dumbbells(rows, measure) {
+function dumbbells({ rows, itself }, measure) {
   const of = (each) => [each.searched[measure.place], each.validation[measure.place], each.test[measure.place]];
   const ends = rows.flatMap((each) => {
     const [searched, ...spreads] = of(each);
@@ -95,7 +103,7 @@ function dumbbells(rows, measure) {
   const marks = ticks(low - margin, high + margin, 5);
   const shown = tickText(marks);
   return h("figure", {}, s("svg", { viewBox: `0 0 ${width} ${bottom + 24}`, role: "img", "aria-label":
-    `${measure.label} of each row: search, fresh seeds, and test; the table has the numbers` },
+    `${measure.label} of each row: ${itself ? "validation" : "search, fresh seeds,"} and test; the table has the numbers` },
   s("text", { class: "axis", x: left, y: 14 }, `${measure.label} (${betterText(measure)})`),
   s("g", { class: "grid" }, marks.map((tick) => s("line", { x1: toX(tick), x2: toX(tick), y1: top - 8, y2: bottom - 4 }))),
   s("g", { class: "ticks" }, marks.map((tick) => s("text", { x: toX(tick), y: bottom + 14, "text-anchor": "middle" }, shown(tick)))),
@@ -110,15 +118,16 @@ function dumbbells(rows, measure) {
       s("text", { x: left - 10, y: y + 4, "text-anchor": "end" }, each.name.length > 24 ? `${each.name.slice(0, 23)}…` : each.name),
       bar(validation, "fresh", -4) ?? [], bar(test, "test", 4) ?? [],
       searched === null ? [] : s("circle", { class: "searched", cx: toX(searched), cy: y, r: 4.5 }));
-  })), h("figcaption", {}, "Ring: value in the search. Grey: fresh seeds on validation. Blue: the same seeds on test."));
+  })), h("figcaption", {}, itself ? "Grey: seeds on validation. Blue: the same seeds on test."
+    : "Ring: value in the search. Grey: fresh seeds on validation. Blue: the same seeds on test."));
 }
 
-function shiftTable(rows, shift, samples, dropped) {
-  const measured = rows.filter((each) => each.shifts[shift]);
+function shiftTable(found, shift, samples, dropped) {
+  const measured = found.rows.filter((each) => each.shifts[shift]);
   const names = [...new Set(measured.flatMap((each) => Object.keys(each.shifts[shift])))];
   return [
     h("h4", {}, `Under shift: ${shift}${samples ? `, ${countText(samples)} samples` : ""}${dropped ? `, ${countText(dropped)} dropped: also in train or validation` : ""}`),
-    scrolled(`Shift ${shift}`, h("table", { class: "few" }, head(["retrained", ...names]),
+    scrolled(`Shift ${shift}`, h("table", { class: "few" }, head([firstColumn(found), ...names]),
       h("tbody", {}, measured.map((each) => row(each.name, names.map((name) => spreadText(each.shifts[shift][name] ?? null))))))),
   ];
 }
