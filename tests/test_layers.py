@@ -35,6 +35,7 @@ WINGS: dict[str, set[str]] = {
     },
     "terminal": {"machines", "uncertainty", "analysis", "store", "schema"},
     "notebook": {"terminal", "store", "schema"},
+    "reproduction": {"answer", "uncertainty", "analysis", "store", "schema"},
     "report": {"answer", "uncertainty", "analysis", "store", "schema"},
     "registry": {"answer", "uncertainty", "tracking", "store", "schema", "mlflow"},
 }

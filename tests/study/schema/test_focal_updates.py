@@ -35,7 +35,6 @@ class Released(NamedTuple):
 
 STUDIES = {
     "focal_cifar10": Released(128, 45_000 % 128, 0.1),
-    "focal_cifar100": Released(128, 45_000 % 128, 0.1),
     "focal_tiny_imagenet": Released(64, 90_000 % 64, 0.035),
 }
 
@@ -139,3 +138,9 @@ def test_mmce_is_scaled_as_a_sum(name: str) -> None:
     """Their code multiplies its mean by the number of samples."""
     spec = spec_of(name)
     assert spec.trial("mmce").optimizer == spec.trial("cross_entropy").optimizer
+
+
+def test_cifar100_is_trained_as_cifar10() -> None:
+    for label in (variant.label for variant in spec_of("focal_cifar10").variants):
+        ours = spec_of("focal_cifar100").trial(label)
+        assert ours.optimizer == spec_of("focal_cifar10").trial(label).optimizer
