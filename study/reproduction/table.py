@@ -151,6 +151,11 @@ class PaperTable:
         """The file of a study of the table, or of its short form."""
         return self.file.parent / f"{study}{'_short' if short else ''}.yaml"
 
+    @property
+    def has_short(self) -> bool:
+        """Whether each of its studies has a short form."""
+        return all(self.spec_file(study.name, True).is_file() for study in self.studies)
+
     def column(self, name: str) -> Column:
         return next(column for column in self.columns if column.name == name)
 

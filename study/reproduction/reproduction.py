@@ -1,0 +1,193 @@
+"""A table with our results beside the published ones: verdicts by column and row, and claims."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+
+from study.answer.confirmation import Confirmation, Confirmed, results_of
+from study.reproduction.claims import Finding, Pair, judge_claims
+from study.reproduction.measured import Measure, Model, measured, split_variances
+from study.reproduction.studies import Asked
+from study.reproduction.table import Column, PaperTable, Row
+from study.reproduction.verdict import (
+    Cell,
+    Verdict,
+    differing_by_chance,
+    judge_column,
+    rounding_of,
+)
+from study.store.files import checked_file, stored_predictions
+from study.store.openings import TEST_FILE, came_to_nothing
+from study.store.study import Study
+from study.store.trials import TrialRecord
+from trainables.outputs.predictions import Predictions
+from trainables.problems import FieldError
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """A row's models, measured. values: of each seed, by measure. failed: why one has none."""
+
+    values: Mapping[int, Mapping[Measure, float]]
+    variances: Mapping[Measure, float]
+    failed: str = ""
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """verdicts: by column, then row. findings: of the table's claims, in order. studies: with
+    rows."""
+
+    asked: Asked
+    verdicts: Mapping[str, Mapping[str, Verdict]]
+    findings: Sequence[Finding]
+    studies: Sequence[Study]
+    seeds: Mapping[str, int]  # by row
+    added: Sequence[str]
+    in_vain: int  # openings of the test split without a result
+
+    @property
+    def table(self) -> PaperTable:
+        return self.asked.table
+
+    @cached_property
+    def judged(self) -> list[Verdict]:
+        """The cells that agree or differ."""
+        found = chain(*(of_rows.values() for of_rows in self.verdicts.values()))
+        return [verdict for verdict in found if verdict.is_judged]
+
+    @property
+    def by_chance(self) -> float:
+        """How many of the judged cells would differ if every protocol were the paper's."""
+        return differing_by_chance(self.judged)
+
+    @property
+    def samples(self) -> int:
+        """The size of the test split."""
+        return self.studies[0].recorded.sizes["test"]
+
+
+def reproduction_of(asked: Asked, studies: Mapping[str, Study]) -> Reproduction:
+    """The table as its studies stand. studies: those with rows, by their names in the table.
+
+    Raises FieldError for one that is not measured on test yet.
+    """
+    table = asked.table
+    confirmed = {name: _confirmation(study) for name, study in studies.items()}
+    rows = {}
+    for row in table.rows:
+        confirmation = confirmed[row.study]
+        of_label = {one.label: one for one in confirmation.rows}
+        rows[row.name] = _seeds(confirmation, of_label[row.label], _measures(table.columns, row))
+    verdicts = {
+        column.name: judge_column(
+            {row.name: _cell(asked, column, row, rows[row.name]) for row in table.rows},
+            table.runs or 1,
+            rounding_of(column.digits, column.step),
+        )
+        for column in table.columns
+    }
+    return Reproduction(
+        asked,
+        verdicts,
+        judge_claims([_pair(table, place, rows) for place in range(len(table.claims))]),
+        tuple(studies.values()),
+        {name: len(found.values) for name, found in rows.items()},
+        tuple(filter(None, (one.added for one in confirmed.values()))),
+        sum(came_to_nothing(one.study) for one in confirmed.values()),
+    )
+
+
+def _confirmation(study: Study) -> Confirmation:
+    found = results_of(study).confirmation
+    if found is None or not found.finished:
+        raise FieldError(
+            study.name,
+            "is not measured on the test split as a whole",
+            f"Run `{study.command('confirm')}`.",
+        )
+    return found
+
+
+def _measures(columns: Iterable[Column], row: Row) -> dict[str, Measure]:
+    """What a row shows in each column."""
+    return {column.name: Measure(column.metric, column.after or row.after) for column in columns}
+
+
+def _seeds(confirmation: Confirmation, row: Confirmed, measures: Mapping[str, Measure]) -> Seeds:
+    """The row's models in these measures; of a trial that failed, or whose files are lost, why."""
+    records = confirmation.records.by_label[row.label]
+    wanted = list(dict.fromkeys(measures.values()))
+    ended = [record for record in records if record.state != "complete"]
+    failed = [f"{record.name}: {record.reason or record.state}" for record in ended]
+    models: dict[int, Model] = {}
+    for record in row.records:
+        try:
+            models[record.number] = _model(confirmation, record)
+        except FieldError as error:
+            failed.append(f"{record.name}: {error.found}")
+    if not models:
+        return Seeds({}, {}, "; ".join(failed))
+    values = dict(zip(models, measured(list(models.values()), wanted), strict=True))
+    return Seeds(values, split_variances(list(models.values()), wanted), "; ".join(failed))
+
+
+def _model(confirmation: Confirmation, record: TrialRecord) -> Model:
+    study = confirmation.study
+    tested = confirmation.tested[record.label][record.number]
+    file = checked_file(study, record, TEST_FILE, tested.digests)
+    return Model(stored_predictions(study, record), Predictions.load(file))
+
+
+def _cell(asked: Asked, column: Column, row: Row, seeds: Seeds) -> Cell:
+    """In the column's unit."""
+    measure = _measures([column], row)[column.name]
+    scale = 100.0 if column.percent else 1.0
+    return Cell(
+        tuple(scale * values[measure] for values in seeds.values.values()),
+        asked.table.published_at(asked.published_network, row.name, column.name),
+        scale**2 * seeds.variances.get(measure, 0.0),
+        tuple(_doubts(asked, column, row)),
+        seeds.failed,
+    )
+
+
+def _doubts(asked: Asked, column: Column, row: Row) -> Iterable[str]:
+    """Why the cell cannot be judged, whatever its values are."""
+    table = asked.table
+    network = asked.published_network
+    if asked.short:
+        yield "short form"
+    if asked.other_data is not None:
+        yield f"other data: {asked.other_data}"
+    for word, doubts in (("uncertain source", table.uncertain), ("unknown", table.unknown)):
+        for doubt in doubts:
+            if doubt.covers(network, row.name, column.name):
+                yield f"{word}: {doubt.what}"
+
+
+def _pair(table: PaperTable, place: int, rows: Mapping[str, Seeds]) -> Pair:
+    """A claim's two sides, in the column's unit."""
+    claim = table.claims[place]
+    column = table.column(claim.column)
+    scale = 100.0 if column.percent else 1.0
+
+    def side(name: str) -> dict[int, float]:
+        measure = _measures([column], table.row(name))[column.name]
+        if rows[name].failed:
+            return {}
+        return {number: scale * of[measure] for number, of in rows[name].values.items()}
+
+    than = side(claim.than) if isinstance(claim.than, str) else scale * claim.than
+    return Pair(side(claim.row), than, claim.higher is not None)
+
+
+def decimals_of(column: Column, value: float | None) -> str:
+    """A value of the column as it is printed; `-` for none."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    return f"{value:.{column.digits}f}"
