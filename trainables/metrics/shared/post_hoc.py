@@ -23,6 +23,7 @@ _SHORTEST, _LONGEST = 1e-5, 2.0
 # Cells of log T: so many below T = 1, down to LOWEST, and above it, up to HIGHEST.
 BELOW, ABOVE = 14, 21
 WIDTH = math.log(10) / 7
+GRID = tuple(step / 10 for step in range(1, 101))  # of the fit by ECE
 
 
 # ---- the temperature with a prior ----------------------------------------------------------------
@@ -231,14 +232,23 @@ def fit_temperature_by_ece(logits: Tensor, labels: Tensor, bins: int = 15) -> fl
     is not a proper score: this T can be far from the truth, unlike that of NLL.
     """
     hits = (logits.argmax(dim=-1) == labels).double()
-    behind = logits.double() - logits.double().amax(dim=-1, keepdim=True)
+    behind = behind_top(logits)
 
     def error(temperature: float) -> float:
-        confidence = (behind / temperature).exp().sum(dim=-1).reciprocal()
-        found = ReliabilityBins.of(confidence, hits, bins)
+        found = ReliabilityBins.of(confidence_at(behind, temperature), hits, bins)
         return float(found.share.dot(found.gap))
 
-    return min((step / 10 for step in range(1, 101)), key=error)
+    return min(GRID, key=error)
+
+
+def behind_top(logits: Tensor) -> Tensor:
+    """Each logit minus its sample's largest, [N, K] float64."""
+    return logits.double() - logits.double().amax(dim=-1, keepdim=True)
+
+
+def confidence_at(behind: Tensor, temperature: float) -> Tensor:
+    """The confidence of each sample at a temperature, [N]. behind: as `behind_top`."""
+    return (behind / temperature).exp().sum(dim=-1).reciprocal()
 
 
 @dataclass(frozen=True)

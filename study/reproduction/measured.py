@@ -1,0 +1,228 @@
+"""A trained model's values in a table's columns, and how much they owe to the validation split.
+
+Temperatures are the papers': fitted on the whole validation split, without a prior, by NLL or by
+ECE on a grid. Metrics are fractions and nats, of the test split.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from study.uncertainty.resampling import BINS, Draws, Floats, Indices, product
+from trainables import metrics
+from trainables.machine import in_threads
+from trainables.metrics.binned import equal_width_index
+from trainables.metrics.conventions import CONVENTIONS
+from trainables.metrics.scores import negative_log_likelihood
+from trainables.metrics.shared.post_hoc import (
+    GRID,
+    HIGHEST,
+    LOWEST,
+    ahead_of_label,
+    behind_top,
+    confidence_at,
+    fit_temperature_by_ece,
+    fit_temperature_by_nll,
+    slope_and_curvature,
+)
+from trainables.outputs.predictions import Predictions
+from trainables.seeding import seed_of
+
+RESAMPLES = 200
+FITS = {"nll": fit_temperature_by_nll, "ece_grid": fit_temperature_by_ece}
+# A metric over resamples is computed at no more temperatures than this, and interpolated.
+MOST_TEMPERATURES = 12
+STEP = 0.02  # in log T, between which the resampled NLL's slope is interpolated: T to about 1e-4
+
+
+class Measure(NamedTuple):
+    """What a cell shows: a metric, raw or after a temperature of FITS.
+
+    Metrics: those of `trainables.metrics.described` and of CONVENTIONS; `temperature`;
+    `temperature_distance`, |log T|; `nll_right` and `nll_wrong`, the mean NLL of right and of wrong
+    samples.
+    """
+
+    metric: str
+    after: str | None = None
+
+
+class Model(NamedTuple):
+    """A trained model's predictions of both splits."""
+
+    validation: Predictions
+    test: Predictions
+
+
+# ---- the values ----------------------------------------------------------------------------------
+
+
+def measured(models: Sequence[Model], measures: Collection[Measure]) -> list[dict[Measure, float]]:
+    """The value of each measure, by model; NaN where it is not defined (NLL of no wrong samples)."""
+
+    def of_model(model: Model) -> dict[Measure, float]:
+        found: dict[Measure, float] = {}
+        for after, names in _by_fit(measures).items():
+            temperature = 1.0
+            if after is not None:
+                temperature = FITS[after](model.validation.logits, model.validation.labels)
+            values = _values(model.test, temperature, names)
+            found |= {Measure(name, after): value for name, value in values.items()}
+        return found
+
+    return in_threads(of_model, models)
+
+
+def _by_fit(measures: Iterable[Measure]) -> dict[str | None, list[str]]:
+    """The metrics of each fit."""
+    found: dict[str | None, list[str]] = {}
+    for metric, after in measures:
+        found.setdefault(after, []).append(metric)
+    return found
+
+
+def _values(predictions: Predictions, temperature: float, names: Iterable[str]) -> dict[str, float]:
+    scaled = Predictions(predictions.logits.double() / temperature, predictions.labels)
+    of_temperature = _of_temperatures(np.array(temperature))
+    return {
+        name: float(of_temperature[name]) if name in of_temperature else _value(name, scaled)
+        for name in names
+    }
+
+
+def _of_temperatures(temperatures: Floats) -> dict[str, Floats]:
+    """The measures of a temperature itself."""
+    return {
+        "temperature": temperatures,
+        "temperature_distance": np.abs(np.log(temperatures)),
+    }
+
+
+def _value(name: str, scaled: Predictions) -> float:
+    logits = scaled.logits
+    labels = scaled.labels
+    if name in CONVENTIONS:
+        return float(CONVENTIONS[name].value(logits, labels, BINS))
+    if name in ("nll_right", "nll_wrong"):
+        chosen = (logits.argmax(dim=-1) == labels) == (name == "nll_right")
+        return float(negative_log_likelihood(logits[chosen], labels[chosen]))
+    return metrics.measure(logits, labels, [name], BINS).get(name, math.nan)
+
+
+# ---- the spread of the validation split ----------------------------------------------------------
+
+
+def split_variances(
+    models: Sequence[Model], measures: Collection[Measure], resamples: int = RESAMPLES
+) -> dict[Measure, float]:
+    """The variance of each measure's mean over the models, if validation were another sample.
+
+    models: the seeds of one method, which share the validation split, so that each resample of it
+    is one of all. Temperatures are refitted in each; the test split stays. 0 where no temperature
+    is fitted.
+    """
+    found = {measure: 0.0 for measure in measures}
+    fits = {after: names for after, names in _by_fit(measures).items() if after is not None}
+    samples = len(models[0].validation.labels)
+    draws = Draws.of(samples, resamples, seed_of(0, "validation split"))
+    counts = draws.counts.astype(np.float64)
+
+    def resampled(model: Model) -> dict[Measure, Floats]:
+        of_model: dict[Measure, Floats] = {}
+        for after, names in fits.items():
+            temperatures = REFITS[after](model.validation, counts)
+            values = _at_temperatures(model.test, temperatures, names)
+            of_model |= {Measure(name, after): value for name, value in values.items()}
+        return of_model
+
+    each = in_threads(resampled, models)
+    for measure in each[0]:
+        means = np.mean([of_model[measure] for of_model in each], axis=0)
+        found[measure] = float(np.var(means, ddof=1))
+    return found
+
+
+def _at_temperatures(
+    predictions: Predictions, temperatures: Floats, names: Sequence[str]
+) -> Mapping[str, Floats]:
+    """Each metric at these temperatures, [B]: exact where few of them differ."""
+    nodes = np.unique(temperatures)
+    if len(nodes) > MOST_TEMPERATURES:
+        nodes = np.geomspace(nodes[0], nodes[-1], MOST_TEMPERATURES)
+    found = _of_temperatures(temperatures)
+    others = [name for name in names if name not in found]
+    at_nodes = [_values(predictions, float(node), others) for node in nodes]
+    for name in others:
+        values = [at_node[name] for at_node in at_nodes]
+        found[name] = np.interp(np.log(temperatures), np.log(nodes), values)
+    return {name: found[name] for name in names}
+
+
+def by_ece(predictions: Predictions, counts: Floats) -> Floats:
+    """`fit_temperature_by_ece` of each resample, [B]. counts: [N, B] float64.
+
+    The sum of all residuals is at most as large as the sum over the bins of each one's, and one
+    product gives it for all temperatures and resamples. Few temperatures remain that could have the
+    lowest ECE, and only there are samples put into bins.
+    """
+    hits = (predictions.logits.argmax(dim=-1) == predictions.labels).double()
+    behind = behind_top(predictions.logits)
+    confidence = torch.stack([confidence_at(behind, at) for at in GRID])
+    residuals = hits - confidence
+    least = np.abs((residuals @ torch.from_numpy(counts)).numpy())
+
+    def errors(places: Indices) -> Floats:
+        """N times the ECE at these places of the grid, [M, B]."""
+        index = equal_width_index(confidence[places], BINS).numpy()
+        rows = index + BINS * np.arange(len(places))[:, None]
+        gaps = product(rows.T, residuals[places].numpy().T, counts, BINS * len(places))
+        return np.abs(gaps).reshape(len(places), BINS, -1).sum(axis=1)
+
+    reached = errors(np.unique(least.argmin(axis=0))).min(axis=0)
+    rounding = 1e-9 * len(counts)
+    places = np.flatnonzero((least <= reached + rounding).any(axis=1))
+    return np.array(GRID)[places[errors(places).argmin(axis=0)]]
+
+
+def by_nll(predictions: Predictions, counts: Floats) -> Floats:
+    """`fit_temperature_by_nll` of each resample, [B], to about 1e-4. counts: [N, B] float64.
+
+    The slope of NLL in 1/T falls with T: from the temperature of the sample outwards, until it
+    changes sign in all resamples.
+    """
+    ahead = ahead_of_label(predictions.logits, predictions.labels)
+    weights = torch.from_numpy(counts)
+
+    def slopes(number: int) -> Floats:
+        each, _ = slope_and_curvature(ahead, math.exp(number * STEP))
+        found: Floats = (each @ weights).numpy()
+        return found
+
+    middle = round(math.log(fit_temperature_by_nll(predictions.logits, predictions.labels)) / STEP)
+    bottom = middle - 1
+    top = middle + 1
+    found = [slopes(number) for number in (bottom, middle, top)]
+    while (found[0] <= 0).any() and bottom * STEP > math.log(LOWEST):
+        bottom -= 1
+        found.insert(0, slopes(bottom))
+    while (found[-1] > 0).any() and top * STEP < math.log(HIGHEST):
+        top += 1
+        found.append(slopes(top))
+    table = np.array(found)
+    positive = (table > 0).sum(axis=0)
+    right = positive.clip(1, len(table) - 1)
+    columns = np.arange(table.shape[1])
+    above = table[right - 1, columns]
+    below = table[right, columns]
+    share = np.where(positive == 0, 0.0, 1.0)
+    crosses = (positive > 0) & (positive < len(table))
+    share[crosses] = above[crosses] / (above - below)[crosses]
+    return np.exp((bottom + right - 1 + share) * STEP).clip(LOWEST, HIGHEST)
+
+
+REFITS = {"nll": by_nll, "ece_grid": by_ece}
