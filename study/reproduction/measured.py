@@ -7,13 +7,14 @@ ECE on a grid. Metrics are fractions and nats, of the test split.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from study.uncertainty.resampling import BINS, Draws, Floats, Indices, product
+from study.uncertainty.resampling import BINS, Draws, Floats, product
 from trainables import metrics
 from trainables.machine import in_threads
 from trainables.metrics.binned import equal_width_index
@@ -26,7 +27,6 @@ from trainables.metrics.shared.post_hoc import (
     ahead_of_label,
     behind_top,
     confidence_at,
-    fit_temperature_by_ece,
     fit_temperature_by_nll,
     slope_and_curvature,
 )
@@ -34,9 +34,8 @@ from trainables.outputs.predictions import Predictions
 from trainables.seeding import seed_of
 
 RESAMPLES = 200
-FITS = {"nll": fit_temperature_by_nll, "ece_grid": fit_temperature_by_ece}
 # A metric over resamples is computed at no more temperatures than this, and interpolated.
-MOST_TEMPERATURES = 12
+MOST_TEMPERATURES = 8
 STEP = 0.02  # in log T, between which the resampled NLL's slope is interpolated: T to about 1e-4
 
 
@@ -63,19 +62,26 @@ class Model(NamedTuple):
 
 
 def measured(models: Sequence[Model], measures: Collection[Measure]) -> list[dict[Measure, float]]:
-    """The value of each measure, by model; NaN where it is not defined (NLL of no wrong samples)."""
+    """The value of each measure, by model; NaN where it has none (NLL of no wrong samples)."""
 
     def of_model(model: Model) -> dict[Measure, float]:
         found: dict[Measure, float] = {}
         for after, names in _by_fit(measures).items():
             temperature = 1.0
             if after is not None:
-                temperature = FITS[after](model.validation.logits, model.validation.labels)
+                temperature = _fitted(model.validation, after)
             values = _values(model.test, temperature, names)
             found |= {Measure(name, after): value for name, value in values.items()}
         return found
 
     return in_threads(of_model, models)
+
+
+def _fitted(predictions: Predictions, after: str) -> float:
+    """The papers' temperature. By ECE: that of `fit_temperature_by_ece`, of fewer trials."""
+    if after == "nll":
+        return fit_temperature_by_nll(predictions.logits, predictions.labels)
+    return float(by_ece(predictions, np.ones((len(predictions.labels), 1)))[0])
 
 
 def _by_fit(measures: Iterable[Measure]) -> dict[str | None, list[str]]:
@@ -135,7 +141,7 @@ def split_variances(
     def resampled(model: Model) -> dict[Measure, Floats]:
         of_model: dict[Measure, Floats] = {}
         for after, names in fits.items():
-            temperatures = REFITS[after](model.validation, counts)
+            temperatures = FITS[after](model.validation, counts)
             values = _at_temperatures(model.test, temperatures, names)
             of_model |= {Measure(name, after): value for name, value in values.items()}
         return of_model
@@ -143,7 +149,8 @@ def split_variances(
     each = in_threads(resampled, models)
     for measure in each[0]:
         means = np.mean([of_model[measure] for of_model in each], axis=0)
-        found[measure] = float(np.var(means, ddof=1))
+        with np.errstate(invalid="ignore"):  # of infinite values
+            found[measure] = float(np.var(means, ddof=1))
     return found
 
 
@@ -166,27 +173,37 @@ def _at_temperatures(
 def by_ece(predictions: Predictions, counts: Floats) -> Floats:
     """`fit_temperature_by_ece` of each resample, [B]. counts: [N, B] float64.
 
-    The sum of all residuals is at most as large as the sum over the bins of each one's, and one
-    product gives it for all temperatures and resamples. Few temperatures remain that could have the
-    lowest ECE, and only there are samples put into bins.
+    The sum of hits less confidences is at most the ECE in size and rises with T. So the search
+    starts where it is about 0 and goes both ways until it is larger than the lowest ECE that each
+    resample has reached, which leaves out most of the grid.
     """
     hits = (predictions.logits.argmax(dim=-1) == predictions.labels).double()
     behind = behind_top(predictions.logits)
-    confidence = torch.stack([confidence_at(behind, at) for at in GRID])
-    residuals = hits - confidence
-    least = np.abs((residuals @ torch.from_numpy(counts)).numpy())
+    weights = counts.sum(axis=1)
 
-    def errors(places: Indices) -> Floats:
-        """N times the ECE at these places of the grid, [M, B]."""
-        index = equal_width_index(confidence[places], BINS).numpy()
-        rows = index + BINS * np.arange(len(places))[:, None]
-        gaps = product(rows.T, residuals[places].numpy().T, counts, BINS * len(places))
-        return np.abs(gaps).reshape(len(places), BINS, -1).sum(axis=1)
+    def sums(place: int) -> Floats:
+        """Hits less confidences in each bin, [BINS, B]."""
+        confidence = confidence_at(behind, GRID[place])
+        index = equal_width_index(confidence, BINS).numpy()
+        return product(index[:, None], (hits - confidence).numpy()[:, None], counts, BINS)
 
-    reached = errors(np.unique(least.argmin(axis=0))).min(axis=0)
+    def rises_above_0(place: int) -> bool:
+        return float((hits - confidence_at(behind, GRID[place])).numpy() @ weights) >= 0
+
+    errors: dict[int, Floats] = {}
+    lowest = np.full(counts.shape[1], np.inf)
     rounding = 1e-9 * len(counts)
-    places = np.flatnonzero((least <= reached + rounding).any(axis=1))
-    return np.array(GRID)[places[errors(places).argmin(axis=0)]]
+    start = bisect_left(range(len(GRID) - 1), True, key=rises_above_0)
+    for places, sign in ((range(start, len(GRID)), 1), (range(start - 1, -1, -1), -1)):
+        for place in places:
+            found = sums(place)
+            errors[place] = np.abs(found).sum(axis=0)
+            lowest = np.minimum(lowest, errors[place])
+            if (sign * found.sum(axis=0) > lowest + rounding).all():
+                break
+    tried = sorted(errors)
+    best = np.array([errors[place] for place in tried]).argmin(axis=0)
+    return np.array(GRID)[np.array(tried)[best]]
 
 
 def by_nll(predictions: Predictions, counts: Floats) -> Floats:
@@ -225,4 +242,4 @@ def by_nll(predictions: Predictions, counts: Floats) -> Floats:
     return np.exp((bottom + right - 1 + share) * STEP).clip(LOWEST, HIGHEST)
 
 
-REFITS = {"nll": by_nll, "ece_grid": by_ece}
+FITS = {"nll": by_nll, "ece_grid": by_ece}

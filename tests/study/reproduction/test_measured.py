@@ -195,7 +195,7 @@ def test_variances_are_of_the_mean_over_seeds_in_common_resamples(after: str, fi
     assert found[Measure("ece")] == 0.0
     with one_torch_thread():
         expected = slow_variances(models, fit, 15)
-    assert [found[measure] for measure in asked] == approx(expected, rel=0.05)
+    assert [found[measure] for measure in asked] == approx(expected, rel=0.1)  # interpolated
 
 
 def test_few_temperatures_are_not_interpolated() -> None:

@@ -8,6 +8,7 @@ import pytest
 from pytest import approx
 from scipy import stats
 
+from benchmarks.experiments import verdicts as simulation
 from study.reproduction.verdict import (
     AGREES,
     ALONE,
@@ -163,3 +164,54 @@ def test_five_of_a_hundred_judged_cells_differ_by_chance() -> None:
     found = judge_column({**cells, "far": FAR, "alone": Cell(OURS), "few": Cell((5.0,), 5.0)})
     assert sum(verdict.is_judged for verdict in found.values()) == 51
     assert differing_by_chance(found.values()) == approx(0.05 * 51)
+
+
+# ---- in tables whose truth is known --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("seeds", "runs"), [(3, 1), (3, 5), (5, 1), (5, 5)])
+def test_the_interval_covers_95_of_100(seeds: int, runs: int) -> None:
+    """Within four binomial standard deviations."""
+    draws = 20_000
+    random = np.random.default_rng([seeds, runs])
+    ours = random.normal(size=(seeds, draws))
+    theirs = random.normal(size=(runs, draws)).mean(axis=0)
+    reach = half_width(ours.std(axis=0, ddof=1), seeds, runs)
+    covered = np.mean(np.abs(ours.mean(axis=0) - theirs) <= reach)
+    assert covered == approx(0.95, abs=4 * math.sqrt(0.95 * 0.05 / draws))
+
+
+@pytest.mark.parametrize(("seeds", "runs"), [(3, 1), (3, 5), (5, 1), (5, 5)])
+def test_verdicts_on_the_published_tables(seeds: int, runs: int) -> None:
+    """200 draws of 202 cells: four binomial standard deviations of a share of .95 are .0043."""
+    found = simulation.simulated(seeds, runs, draws=200)
+    assert 0.94 <= found.covered <= 0.96
+    assert found.covered_judged >= 0.92
+    three, five = found.differs
+    if (seeds, runs) == (5, 5):
+        assert three > 0.9
+    if (seeds, runs) == (5, 1):
+        assert five > 0.9
+        assert three == approx(0.55, abs=0.03)
+
+
+def test_the_simulation_judges_as_a_table_does() -> None:
+    mean, sd = list(simulation.columns())[2]  # ECE on CIFAR-10
+    found = simulation.judged(mean, sd, 5, 1, 20, 3.0, np.random.default_rng(1))
+    random = np.random.default_rng(1)
+    ours = mean[:, None, None] + sd[:, None, None] * random.normal(size=(12, 5, 20))
+    theirs = sd[:, None] * random.normal(size=(12, 1, 20)).mean(axis=1)
+    published = np.round(mean[:, None] + theirs, 3)
+    for draw in range(20):
+        # The sd between the methods is that of the table before a shift.
+        cells = {
+            str(row): Cell(tuple(ours[row, :, draw].tolist()), float(published[row, draw]))
+            for row in range(12)
+        }
+        verdicts = judge_column(cells, rounding=0.0005).values()
+        assert [one.is_judged for one in verdicts] == found.judged[:, draw].tolist()
+        moved = published[:, draw] + 3 * sd
+        inside = [
+            abs(value - one.mean) <= one.half for value, one in zip(moved, verdicts, strict=True)
+        ]
+        assert inside == found.inside[:, draw].tolist()
