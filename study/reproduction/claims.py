@@ -9,11 +9,12 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from study.uncertainty.intervals import LEVEL
 
 FEWEST_PAIRS = 3
-ROUNDING = 1e-9  # of differences of floats, relative
+ROUNDING = 1e-9  # of differences of floats, relative to the values
 
 HOLDS = "holds"
 REVERSED = "reversed"
@@ -32,19 +33,14 @@ class Pair:
     than: Mapping[int, float] | float
     higher: bool = False
 
-    def differences(self) -> list[float]:
-        """ours - than, of each seed that has both."""
+    def sides(self) -> list[tuple[float, float]]:
+        """ours and than, of each seed that has both, finite."""
         found = []
         for number, value in sorted(self.ours.items()):
             other = self.than.get(number) if isinstance(self.than, Mapping) else self.than
             if other is not None and math.isfinite(value - other):
-                found.append(value - other)
+                found.append((value, other))
         return found
-
-    def scale(self) -> float:
-        """The largest value on either side: what rounding of a difference goes by."""
-        others = self.than.values() if isinstance(self.than, Mapping) else [self.than]
-        return max(map(abs, [*self.ours.values(), *others]), default=0.0)
 
 
 @dataclass(frozen=True)
@@ -101,13 +97,14 @@ def _tested(claim: Pair) -> Finding:
     """The finding before Holm: no word yet where there is a p value."""
     from scipy.special import stdtr, stdtrit  # slow
 
-    differences = claim.differences()
-    pairs = len(differences)
+    sides = claim.sides()
+    pairs = len(sides)
     if pairs < FEWEST_PAIRS:
         reason = f"{pairs} seed{'s' * (pairs != 1)} of both sides, fewer than {FEWEST_PAIRS}"
         return Finding(CANNOT, pairs, reason)
+    differences = [ours - than for ours, than in sides]
     mean = statistics.fmean(differences)
-    error = _sd(differences, claim.scale()) / math.sqrt(pairs)
+    error = _sd(differences, max(map(abs, chain(*sides)))) / math.sqrt(pairs)
     reach = float(stdtrit(pairs - 1, (1 + LEVEL) / 2)) * error
     p = 1.0
     if error:
@@ -115,15 +112,16 @@ def _tested(claim: Pair) -> Finding:
     return Finding("", pairs, "", mean, mean - reach, mean + reach, p)
 
 
-def _sd(differences: Sequence[float], scale: float) -> float:
+def _sd(differences: Sequence[float], largest: float) -> float:
     """The standard deviation of the differences; of equal ones, what a grid may hide.
 
     Seeds give equal differences where values lie on a grid (temperatures, errors of few samples).
     Its step is at most the difference itself, and rounding both sides to such a step has a standard
     deviation of difference / sqrt(6). So equal differences are evidence, but not without limit:
-    p is .051 with three seeds, .005 with five.
+    p is .051 with three seeds, .005 with five. largest: of the values that differ, whose rounding
+    is not a difference.
     """
-    if max(differences) - min(differences) > ROUNDING * scale:
+    if max(differences) - min(differences) > ROUNDING * largest:
         return statistics.stdev(differences)
     mean = statistics.fmean(differences)
-    return abs(mean) / math.sqrt(6) if abs(mean) > ROUNDING * scale else 0.0
+    return abs(mean) / math.sqrt(6) if abs(mean) > ROUNDING * largest else 0.0

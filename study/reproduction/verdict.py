@@ -102,7 +102,7 @@ def rounding_of(digits: int, step: float | None = None) -> float:
 def judge_column(
     cells: Mapping[str, Cell], runs: int = 1, rounding: float = 0.0
 ) -> dict[str, Verdict]:
-    """The verdict of each cell of a column, by row.
+    """The verdict of each cell of one network's column, by row.
 
     runs: of the paper behind each number. rounding: as `rounding_of`.
     """
@@ -149,7 +149,7 @@ def _too_wide(half: float, between: float | None) -> list[str]:
         return ["the paper has no second method here to compare its spread with"]
     if half <= between:
         return []
-    return [f"half-width {half:.2g} above {between:.2g}, the sd between the paper's methods"]
+    return [f"half-width {half:.3g} above {between:.3g}, the sd between the paper's methods"]
 
 
 def _verdict(cell: Cell, runs: int, rounding: float, reasons: list[str]) -> Verdict:

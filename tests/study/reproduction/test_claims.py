@@ -81,8 +81,8 @@ def test_many_claims_are_adjusted_those_without_a_test_are_not_counted() -> None
 
 
 def test_only_seeds_of_both_sides_count() -> None:
-    ours = {0: 1.0, 1: 2.0, 2: 3.5, 3: math.nan, 7: 0.0}
-    other = {0: 2.0, 1: 4.0, 2: 4.0, 3: 1.0, 5: -9.0}
+    ours = {-1: math.nan, 0: 1.0, 1: 2.0, 2: 3.5, 3: math.inf, 7: 0.0}
+    other = {-1: 1.0, 0: 2.0, 1: 4.0, 2: 4.0, 3: math.inf, 5: -9.0}
     (found,) = judge_claims([Pair(ours, other)])
     assert found.pairs == 3
     assert found.difference == approx(-3.5 / 3)

@@ -109,7 +109,7 @@ def test_a_half_width_above_the_sd_between_the_methods() -> None:
         cells = {"one": Cell(OURS, published=5.0), "other": Cell(OURS, published=5.0 + apart)}
         assert judge_column(cells)["one"].word == word
     assert judge_column(cells)["one"].reason == (
-        "half-width 5 above 4.9, the sd between the paper's methods"
+        "half-width 4.97 above 4.9, the sd between the paper's methods"
     )
 
 
