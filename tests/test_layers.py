@@ -36,7 +36,6 @@ WINGS: dict[str, set[str]] = {
     },
     "terminal": {"machines", "uncertainty", "analysis", "store", "schema"},
     "notebook": {"terminal", "store", "schema"},
-    "reproduction": {"answer", "uncertainty", "analysis", "store", "schema"},
     "report": {"answer", "uncertainty", "analysis", "store", "schema"},
     "registry": {"answer", "uncertainty", "tracking", "store", "schema", "mlflow"},
 }

@@ -59,6 +59,11 @@ class Asked:
         given = None if data is None else _data_from(data)
         return cls(table, network, short, option, given, seeds)
 
+    @property
+    def published_network(self) -> str | None:
+        """The network whose published numbers stand beside ours."""
+        return self.network or next(iter(self.table.networks), None)
+
     def name_of(self, study: str) -> str:
         """The name under which a study is run: what is not as in its file is in it."""
         parts = [study]
@@ -134,9 +139,7 @@ class Asked:
         return {**kept, **self.data, "name": name}
 
 
-def _unknown(
-    field: str, found: str, known: Mapping[str, object], table: PaperTable
-) -> FieldError:
+def _unknown(field: str, found: str, known: Mapping[str, object], table: PaperTable) -> FieldError:
     if not known:
         return FieldError(field, f"{table.name} has none", "Leave it out.")
     return FieldError(field, f"{table.name} has no '{found}'", nearest(found, known))

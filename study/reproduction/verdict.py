@@ -45,14 +45,14 @@ class Cell:
 
 @dataclass(frozen=True)
 class Verdict:
-    """One of five words, and what it comes from.
+    """One of five words, and what it comes from: `reasons` say why it is not judged.
 
     mean, sd: of our seeds, where they are finite; sd needs two. half: mean ± half is where the
     published value would lie in 95 of 100 papers like it. distance: published - mean.
     """
 
     word: str
-    reason: str = ""
+    reasons: tuple[str, ...] = ()
     mean: float | None = None
     sd: float | None = None
     half: float | None = None
@@ -114,11 +114,11 @@ def judge_column(
 
     def judge(row: str, cell: Cell) -> Verdict:
         if cell.failed:
-            return Verdict(FAILED, cell.failed)
+            return Verdict(FAILED, (cell.failed,))
         if not _finite(cell):
             bad = sum(not math.isfinite(value) for value in cell.values)
             found = f"no finite value in {bad} of {len(cell.values)} seeds"
-            return Verdict(ALONE if cell.published is None else CANNOT, found)
+            return Verdict(ALONE if cell.published is None else CANNOT, (found,))
         reasons = [*cell.doubts, *_too_few(cell)]
         if row in typical:
             wide = half_width(typical[row], len(cell.values), runs, cell.split_variance, rounding)
@@ -149,7 +149,7 @@ def _too_wide(half: float, between: float | None) -> list[str]:
         return ["the paper has no second method here to compare its spread with"]
     if half <= between:
         return []
-    return [f"half-width {half:.3g} above {between:.3g}, the sd between the paper's methods"]
+    return [f"the half-width is above {between:.3g}, the sd between the paper's methods"]
 
 
 def _verdict(cell: Cell, runs: int, rounding: float, reasons: list[str]) -> Verdict:
@@ -161,10 +161,10 @@ def _verdict(cell: Cell, runs: int, rounding: float, reasons: list[str]) -> Verd
         sd = statistics.stdev(cell.values)
         half = float(half_width(sd, seeds, runs, cell.split_variance, rounding))
     if cell.published is None:
-        return Verdict(ALONE, "", mean, sd, half)
+        return Verdict(ALONE, (), mean, sd, half)
     distance = None if mean is None else cell.published - mean
     if reasons or distance is None or half is None:
-        return Verdict(CANNOT, "; ".join(reasons), mean, sd, half, distance)
+        return Verdict(CANNOT, tuple(reasons), mean, sd, half, distance)
     slack = ROUNDING * max(abs(cell.published), half)
     word = AGREES if abs(distance) <= half + slack else DIFFERS
-    return Verdict(word, "", mean, sd, half, distance)
+    return Verdict(word, (), mean, sd, half, distance)
