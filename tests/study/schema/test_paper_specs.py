@@ -1,5 +1,5 @@
 """The studies of the papers: all are read by the checker, at the protocol their papers state;
-each but the toy has a short form."""
+each but the toy and the studies of claims has a short form."""
 
 import tomllib
 from pathlib import Path
@@ -19,7 +19,9 @@ FOLDER = Path(study.__file__).parent / "specs" / "papers"
 TABLES = sorted(FOLDER.glob("*.table.yaml"))  # tests/study/reproduction reads them
 FILES = sorted({*FOLDER.glob("*.yaml")} - {*TABLES})
 TOY = FOLDER / "focal_toy.yaml"  # itself short; tests/data/test_gaussian_clusters.py trains it
-FULL = [file for file in FILES if not file.stem.endswith("_short") and file != TOY]
+CLAIMS = [FOLDER / "claims_fashion.yaml", FOLDER / "claims_newsgroups.yaml"]  # protocols of ours
+SMALL = [TOY, *CLAIMS]
+FULL = [file for file in FILES if not file.stem.endswith("_short") and file not in SMALL]
 every_file = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 every_full = pytest.mark.parametrize("file", FULL, ids=lambda file: file.stem)
 
@@ -144,4 +146,4 @@ def test_all_of_them_are_installed_with_the_package() -> None:
         "package-data"
     ]
     taken = {file for pattern in patterns["study"] for file in package.glob(pattern)}
-    assert {*FILES, *TABLES} <= taken and len(FILES) == 2 * len(PROTOCOLS) + len([TOY])
+    assert {*FILES, *TABLES} <= taken and len(FILES) == 2 * len(PROTOCOLS) + len(SMALL)
