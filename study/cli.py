@@ -44,6 +44,7 @@ GROUPS = {
     "Run a study": ("init", "plan", "run", "status"),
     "Read results": ("answer", "pareto", "trials", "report", "figures", "evaluate", "list"),
     "Confirm and ship": ("confirm", "export", "verify"),
+    "Reproduce a paper": ("reproduce",),
     "Check and repair": ("audit", "adopt", "sync"),
     "Cluster": ("doctor", "submit", "jobs", "logs", "stop"),
     "Free disk": ("delete", "prune"),
@@ -108,6 +109,7 @@ def calstudy() -> None:
     calstudy confirm digits --pareto      retrain the front, open the test split
     calstudy export digits --name digits  register the model to take
     calstudy verify models:/digits/1      check the registered model
+    calstudy reproduce focal_cifar10      print a paper's table beside ours
     calstudy audit digits                 check that each trial is counted once
     calstudy adopt studies/digits         go on with a study that was copied
     calstudy sync digits                  upload trials missing from MLflow

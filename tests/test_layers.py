@@ -22,7 +22,7 @@ WINGS: dict[str, set[str]] = {
     "machines": {"tracking", "store", "schema", "ray"},
     "audit": {"tracking", "analysis", "store", "schema", "optuna"},
     "answer": {"uncertainty", "analysis", "store", "schema"},
-    "reproduction": {"answer", "uncertainty", "analysis", "store", "schema"},
+    "reproduction": {"report", "answer", "uncertainty", "analysis", "store", "schema"},
     "engine": {
         "answer",
         "machines",

@@ -26,6 +26,8 @@ from study.terminal.steps import Steps
 from study.terminal.waiting import wait_options
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from study.analysis.prediction import Prediction
     from study.analysis.states import Counts
     from study.engine.probe import ProbedStudy
@@ -79,7 +81,7 @@ def plan(
         return
     if spec is None:
         raise click.UsageError("give SPEC, or --schema.")
-    found = _planned(spec, trials, probe, _Where(address, wait, cpus), storage)
+    found = _planned(spec, trials, probe, Where(address, wait, cpus), storage)
     if as_json:
         from study.schema.uris import without_credentials
 
@@ -119,7 +121,7 @@ class Planned:
         return summed(count_states(self.study.trials, found) for found in states.values())
 
 
-class _Where(NamedTuple):
+class Where(NamedTuple):
     """Where to probe."""
 
     address: str | None
@@ -128,7 +130,7 @@ class _Where(NamedTuple):
 
 
 def _planned(
-    file: Path, trials: int | None, probe: bool, where: _Where, storage: str | None
+    file: Path, trials: int | None, probe: bool, where: Where, storage: str | None
 ) -> Planned:
     """The study of the file; raises what `run` would raise."""
     from study.analysis.taken import spec_and_study_with_fronts
@@ -152,10 +154,10 @@ def _planned(
             return replace(found, lacks=str(error))
     if not probe and study.budget is None:
         return found
-    return _probed(found, file.name, probe, where)
+    return with_probe(found, file.name, probe, where)
 
 
-def _probed(found: Planned, file_name: str, probe: bool, where: _Where) -> Planned:
+def with_probe(found: Planned, file_name: str, probe: bool, where: Where) -> Planned:
     """The study with the costs that its budget expects and, if asked for, those of a probe."""
     from study.analysis.prediction import predict
     from study.engine.budget import expected_costs
@@ -275,8 +277,8 @@ def _print(found: Planned) -> None:
         console.say(f"{note}.")
     if study.budget is not None and found.lacks is None:
         console.say(f"{paid_line(study, found.stored, found.expected)}.")
-    if found.probed is not None and found.whole is not None:
-        _print_prediction(found.whole, found.stopped, found.probed)
+    if found.probed is not None:
+        print_prediction(found, console)
     console.print(f"results go to {found.folder}")
     if found.lacks is not None:
         console.say(f"`run` would refuse here: {found.lacks}")
@@ -390,11 +392,14 @@ def _print_kept(study: StudySpec) -> None:
         console.say(line)
 
 
-def _print_prediction(whole: Prediction, stopped: Prediction | None, probed: ProbedStudy) -> None:
+def print_prediction(found: Planned, output: Console) -> None:
+    """Print what a probe expects of the study."""
     from study.terminal.prediction import prediction_lines, prediction_table
 
-    console.print()
-    console.print(prediction_table(whole))
-    for line in prediction_lines(whole, stopped, probed.memory_free, probed.device_size):
-        console.print(line)
-    console.print()
+    assert found.probed is not None and found.whole is not None
+    limits = (found.probed.memory_free, found.probed.device_size)
+    output.print()
+    output.print(prediction_table(found.whole))
+    for line in prediction_lines(found.whole, found.stopped, *limits):
+        output.print(line)
+    output.print()

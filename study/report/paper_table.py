@@ -172,7 +172,7 @@ def to_latex(table: ComparisonTable) -> str:
         (title, len(list(found))) for title, found in groupby(_heading(name)[0] for name in columns)
     ]
     first = " & ".join(
-        ["", ""] + [rf"\multicolumn{{{size}}}{{c}}{{{_escaped(title)}}}" for title, size in groups]
+        ["", ""] + [rf"\multicolumn{{{size}}}{{c}}{{{escaped(title)}}}" for title, size in groups]
     )
     starts = [3 + sum(size for _, size in groups[:place]) for place in range(len(groups))]
     rules = [
@@ -185,7 +185,7 @@ def to_latex(table: ComparisonTable) -> str:
     lines = [
         r"\begin{table*}[t]",
         r"\centering\scriptsize\setlength{\tabcolsep}{2.5pt}",
-        rf"\caption{{{_escaped(caption(table, LATEX))}}}",
+        rf"\caption{{{escaped(caption(table, LATEX))}}}",
         r"\resizebox{\ifdim\width>\textwidth\textwidth\else\width\fi}{!}{%",
         rf"\begin{{tabular}}{{ll{'r' * len(columns)}}}",
         r"\toprule",
@@ -196,10 +196,10 @@ def to_latex(table: ComparisonTable) -> str:
     for block in table.blocks:
         lines.append(r"\midrule")
         if len(table.blocks) > 1:
-            name = _escaped(f"{block.study} ({block.split}, {block.samples:,} samples)")
+            name = escaped(f"{block.study} ({block.split}, {block.samples:,} samples)")
             lines.append(rf"\multicolumn{{{len(columns) + 2}}}{{l}}{{\textit{{{name}}}}} \\")
         for row, cells in zip(block.rows, _lines(block, columns, _latex_cell), strict=True):
-            lines.append(" & ".join([_escaped(row.label), _runs(row), *cells]) + r" \\")
+            lines.append(" & ".join([escaped(row.label), _runs(row), *cells]) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}}", r"\end{table*}", ""])
 
 
@@ -220,7 +220,7 @@ def _is_bold(cell: Cell) -> bool:
     return cell.best or cell.word == AS_GOOD
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
     return "".join(_SPECIAL.get(character, character) for character in text)
 
 
@@ -238,16 +238,16 @@ def to_markdown(table: ComparisonTable) -> str:
     for block in table.blocks:
         lines += [f"**{block.study}**, {block.split} split", ""]
         lines += [
-            _markdown_line(["Method", "Runs", *titles]),
-            _markdown_line(["---", "---", *("---:" for _ in columns)]),
+            markdown_line(["Method", "Runs", *titles]),
+            markdown_line(["---", "---", *("---:" for _ in columns)]),
         ]
         for row, cells in zip(block.rows, _lines(block, columns, _markdown_cell), strict=True):
-            lines.append(_markdown_line([row.label, _runs(row), *cells]))
+            lines.append(markdown_line([row.label, _runs(row), *cells]))
         lines.append("")
     return "\n".join([*lines, textwrap.fill(caption(table, MARKDOWN), 120), ""])
 
 
-def _markdown_line(cells: Iterable[str]) -> str:
+def markdown_line(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 

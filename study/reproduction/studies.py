@@ -139,6 +139,14 @@ class Asked:
         return {**kept, **self.data, "name": name}
 
 
+def check_classes(asked: Asked, classes: int) -> None:
+    """Raise FieldError if the data have another number of classes than the paper's."""
+    wanted = asked.table.classes
+    if wanted is not None and classes != wanted:
+        found = f"has {classes} classes, and the table is of {wanted}"
+        raise FieldError("--data", found, "Give data with as many.")
+
+
 def _unknown(field: str, found: str, known: Mapping[str, object], table: PaperTable) -> FieldError:
     if not known:
         return FieldError(field, f"{table.name} has none", "Leave it out.")

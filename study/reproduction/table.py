@@ -184,6 +184,14 @@ def name_of(file: Path) -> str:
     return file.name.removesuffix(ENDING) if file.name.endswith(ENDING) else file.stem
 
 
+def trainings_of(table: PaperTable) -> int:
+    """How many networks are trained for one seed."""
+    return sum(
+        len(strict_yaml.read(table.spec_file(study.name, short=False))["methods"])
+        for study in table.studies
+    )
+
+
 def find_table(reference: str) -> Path:
     """The file of a table: one of calstudy's by name, or a path. Raises FieldError."""
     packaged = packaged_tables()

@@ -17,7 +17,7 @@ AFTER = {"ece_grid": "after T by ECE", "nll": "after T by NLL"}
 NAMES = {
     "accuracy": "accuracy",
     "temperature": "T",
-    "temperature_distance": "|log T|",
+    "temperature_distance": "abs(log T)",
     "nll_wrong": "NLL of wrong samples",
     "nll_right": "NLL of right samples",
 }
@@ -123,8 +123,7 @@ def lines_above(found: Reproduction) -> Iterator[str]:
     for line in found.added:
         yield f"{line}."
     if found.in_vain:
-        one = found.in_vain == 1
-        yield f"{counted(found.in_vain, 'opening')} of the test split {'has' if one else 'have'} no result."
+        yield f"{counted(found.in_vain, 'opening')} of the test split without a result."
     yield from (note if note.endswith(".") else f"{note}." for note in table.notes)
     for doubt in table.unknown:
         yield f"Unknown: {doubt.what}."

@@ -92,13 +92,13 @@ def test_all_seeds_may_give_one_temperature() -> None:
 def test_fewer_than_three_seeds(values: tuple[float, ...], words: str) -> None:
     found = judged(Cell(values, published=5.0))
     assert found.word == CANNOT
-    assert f"{words} fewer than 3" in found.reason
+    assert f"{words} fewer than 3" in "; ".join(found.reasons)
     assert found.mean == approx(statistics.fmean(values))
 
 
 def test_what_the_caller_knows_against_it() -> None:
     found = judged(Cell(OURS, published=5.0, doubts=("short form", "a torn digit")))
-    assert (found.word, found.reason) == (CANNOT, "short form; a torn digit")
+    assert (found.word, found.reasons) == (CANNOT, ("short form", "a torn digit"))
     assert found.half is not None
 
 
@@ -108,14 +108,14 @@ def test_a_half_width_above_the_sd_between_the_methods() -> None:
     for apart, word in ((math.sqrt(2) * half + 0.1, AGREES), (math.sqrt(2) * half - 0.1, CANNOT)):
         cells = {"one": Cell(OURS, published=5.0), "other": Cell(OURS, published=5.0 + apart)}
         assert judge_column(cells)["one"].word == word
-    assert judge_column(cells)["one"].reason == (
-        "half-width 4.97 above 4.9, the sd between the paper's methods"
+    assert judge_column(cells)["one"].reasons == (
+        "the half-width is above 4.9, the sd between the paper's methods",
     )
 
 
 def test_one_published_method_has_nothing_to_compare_with() -> None:
     cells = {"one": Cell(OURS, published=5.0), "ours": Cell(OURS)}
-    assert judge_column(cells)["one"].reason.startswith("the paper has no second method")
+    assert judge_column(cells)["one"].reasons[0].startswith("the paper has no second method")
 
 
 def test_a_cell_is_not_picked_for_its_own_small_sd() -> None:
@@ -141,14 +141,14 @@ def test_a_failed_cell_has_its_reason_and_no_part_in_the_column() -> None:
         "new": Cell((), failed="loss is nan at epoch 3"),
     }
     found = judge_column(cells)
-    assert (found["lost"].word, found["lost"].reason) == (FAILED, "loss is nan at epoch 3")
+    assert (found["lost"].word, found["lost"].reasons) == (FAILED, ("loss is nan at epoch 3",))
     assert found["new"].word == FAILED
     assert found["one"].word == AGREES
 
 
 def test_values_that_are_not_finite() -> None:
     found = judged(Cell((1.0, math.nan, math.inf), published=5.0))
-    assert (found.word, found.reason) == (CANNOT, "no finite value in 2 of 3 seeds")
+    assert (found.word, found.reasons) == (CANNOT, ("no finite value in 2 of 3 seeds",))
 
 
 def test_without_a_published_value_it_is_ours_alone() -> None:

@@ -1,0 +1,291 @@
+"""Reproduce a paper's table: its published numbers beside ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from study.machines.stopping import Ending
+from study.terminal.console import (
+    INTERRUPTED,
+    console,
+    cpus_option,
+    errors,
+    json_option,
+    print_json,
+    refuse_cpus,
+    storage_option,
+    tracking_option,
+)
+from study.terminal.layout import Table
+from study.terminal.steps import Steps
+from study.terminal.waiting import wait_options
+
+if TYPE_CHECKING:
+    from study.engine.reproduce import Place, Reproduced
+    from study.reproduction.reproduction import Reproduction
+    from study.reproduction.studies import Asked
+    from study.reproduction.table import PaperTable, StudyEntry
+    from study.schema.spec import StudySpec
+    from study.schema.wait import Wait
+    from study.store.study import Study
+
+
+@click.command()
+@click.argument("table", required=False, metavar="[TABLE]")
+@click.option(
+    "--seeds",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Trainings of each method; default: 3, or what the table's study says if that is more.",
+)
+@click.option("--short", is_flag=True, help="A small network, 2000 samples, 3 epochs: a rehearsal.")
+@click.option("--network", metavar="X", help="One of the table's networks; default: its first.")
+@click.option("--option", metavar="X", help="One of the table's options.")
+@click.option(
+    "--data",
+    metavar="PATH|SETTINGS",
+    help="The data elsewhere, or other data: a path, or settings as in a study.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "md", "latex", "csv"]),
+    default="text",
+    show_default=True,
+)
+@click.option(
+    "--output", type=click.Path(path_type=Path, dir_okay=False), metavar="F", help="File to write."
+)
+@click.option("--address", metavar="A", help="Ray cluster to train on; default: this machine.")
+@wait_options
+@cpus_option
+@storage_option
+@tracking_option
+@json_option
+def reproduce(
+    table: str | None,
+    seeds: int | None,
+    short: bool,
+    network: str | None,
+    option: str | None,
+    data: str | None,
+    form: str,
+    output: Path | None,
+    address: str | None,
+    wait: Wait,
+    cpus: int | None,
+    storage: str | None,
+    tracking: str | None,
+    as_json: bool,
+) -> None:
+    """Train what a paper's table needs, and print our numbers beside the published ones.
+
+    TABLE is one of calstudy's, which the command lists if none is given, or a file NAME.table.yaml
+    of your own. Its studies are trained, then measured on the sealed test split, once per model. To
+    resume after an interruption (exit code 75), run the same command again; with more --seeds it
+    adds some. The table goes to standard output, everything else to standard error.
+
+    A cell `agrees` or `differs` by our seeds alone, or `cannot be judged`, with the reason. There
+    is no verdict on a table as a whole.
+    """
+    refuse_cpus(cpus, address)
+    if table is None:
+        _list(as_json)
+        return
+    if as_json and form != "text":
+        raise click.UsageError("use only one of --json and --format.")
+    with Ending(errors, errors) as stopping:
+        with Steps(errors) as steps:
+            steps("importing torch")
+            from study.engine.reproduce import Place
+            from study.reproduction.studies import Asked
+            from study.reproduction.table import check_labels, find_table, read_table
+            from study.store.study import storage_root
+
+        found = read_table(find_table(table))
+        asked = Asked.of(found, network, short, option, data, seeds)
+        check_labels(found)
+        place = Place(storage_root(storage), tracking, address, cpus, wait)
+        ended = _studies(asked, place, stopping)
+        lacking = {name: one.untracked for name, one in ended.items() if one.untracked}
+        shown = _reproduction(asked, ended)
+        _write(shown, "json" if as_json else form, output)
+        for name, why in lacking.items():
+            errors.say(f"{name} is not whole in MLflow yet ({why}); run the same command again.")
+        if lacking:
+            raise SystemExit(INTERRUPTED)
+
+
+# ---- the studies ---------------------------------------------------------------------------------
+
+
+def _studies(asked: Asked, place: Place, stopping: Ending) -> dict[str, Reproduced]:
+    """The table's studies, trained, and measured if they have rows, by name in the table."""
+    from study.engine.reproduce import measured, tracked, train
+    from study.store.study import begun
+    from study.terminal.display import ConsoleDisplay
+
+    display = ConsoleDisplay(errors)
+    ended = {}
+    for entry in asked.table.studies:
+        parsed = asked.parsed(entry, place.root)
+        spec, opened = begun(parsed, str(place.root))
+        _predict(asked, entry, spec, opened, place)
+        done = train(spec, parsed.file_name, opened, place, display, stopping)
+        if done.study is not None and entry.seeds is None:
+            done = measured(done.study, place, display, stopping)
+        elif done.study is not None:
+            done = tracked(done, place)
+        if done.study is None:
+            stopping.say()
+            raise SystemExit(INTERRUPTED)
+        ended[entry.name] = done
+    return ended
+
+
+def _predict(
+    asked: Asked, entry: StudyEntry, spec: StudySpec, opened: Study | None, place: Place
+) -> None:
+    """Check what the study needs and, where no trial has begun, say what it is going to cost."""
+    from study.commands.plan import Planned, Where, print_prediction, with_probe
+    from study.engine.preparation import check_machine, prepare_data
+    from study.engine.reproduce import refuse_search
+    from study.reproduction.studies import check_classes
+    from study.store.targets import Targets
+
+    file_name = asked.table.spec_file(entry.name, asked.short).name
+    refuse_search(spec, file_name)
+    prepared = prepare_data(spec, file_name, Steps(errors))
+    check_classes(asked, prepared.num_classes)
+    if opened is not None and opened.records():
+        return
+    Targets(place.root).check(spec, prepared.digest, file_name)
+    folder = place.root / spec.name
+    if place.address is None:
+        check_machine(spec, folder, opened, place.cpus)
+    errors.say(f"{spec.name}: {len(spec.variants)} methods, {spec.trials} seeds each")
+    where = Where(place.address, place.wait, place.cpus)
+    found = with_probe(Planned(spec, folder, prepared, opened), file_name, True, where)
+    print_prediction(found, errors)
+
+
+def _reproduction(asked: Asked, ended: dict[str, Reproduced]) -> Reproduction:
+    from study.reproduction.reproduction import reproduction_of
+
+    with Steps(errors) as steps:
+        steps("measuring the temperatures and their spread")
+        wanted = {row.study for row in asked.table.rows}
+        studies = {name: one.study for name, one in ended.items() if name in wanted and one.study}
+        return reproduction_of(asked, studies)
+
+
+# ---- what is shown -------------------------------------------------------------------------------
+
+
+def _write(found: Reproduction, form: str, output: Path | None) -> None:
+    from study.reproduction import written
+    from trainables.files.output import write_output
+
+    if form == "text":
+        if output is not None:
+            raise click.UsageError("--output needs a --format: md, latex or csv, or --json.")
+        _print(found)
+        return
+    if form == "json" and output is None:
+        print_json(written.to_plain(found))
+        return
+    makers = {
+        "md": written.to_markdown,
+        "latex": written.to_latex,
+        "csv": written.to_csv,
+        "json": written.to_json,
+    }
+    text = makers[form](found)
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    write_output(output, text.encode())
+    errors.say(f"wrote {output}")
+
+
+def _print(found: Reproduction) -> None:
+    from study.reproduction.words import CLAIMS_CAPTION, Reasons, heading, lines_above, parts
+    from study.reproduction.written import CLAIM_HEADINGS, alone_of, cells_of, claims_of
+
+    reasons = Reasons()
+    console.print(found.table.title, style="bold")
+    for line in lines_above(found):
+        console.say(line)
+    compared, own = parts(found)
+    for column in compared:
+        made = Table("method", ">published", ">ours", "verdict", title=heading(column))
+        for cells in cells_of(found, column, reasons):
+            made.add_row(*cells)
+        console.print(made)
+    if own:
+        made = Table("method", *(f">{heading(column)}" for column in own), title="ours alone")
+        for alone in alone_of(found, own, reasons):
+            made.add_row(*alone)
+        console.print(made)
+    if found.findings:
+        made = Table(*_aligned(CLAIM_HEADINGS), title="the paper's claims")
+        for claim in claims_of(found):
+            made.add_row(*claim)
+        console.print(made)
+        console.say(CLAIMS_CAPTION)
+    for line in reasons.lines():
+        console.say(line)
+
+
+def _aligned(names: tuple[str, ...]) -> list[str]:
+    first, *middle, last = names
+    return [first, *(f">{name}" for name in middle), last]
+
+
+def _list(as_json: bool) -> None:
+    """Every table: networks, trainings, hours and what is unknown."""
+    from study.reproduction.table import packaged_tables, read_table, trainings_of
+
+    tables = [read_table(file) for file in packaged_tables().values()]
+    if as_json:
+        print_json([_listed(table) for table in tables])
+        return
+    made = Table("table", "network", ">trainings a seed", ">hours a seed")
+    for table in tables:
+        count = str(trainings_of(table))
+        for place, network in enumerate(table.networks or [None]):
+            hours = table.hours_of(network)
+            shown = "minutes, no GPU" if hours is None else f"{hours:g}"
+            name = table.name if place == 0 else ""
+            made.add_row(name, network or "", count, shown)
+    console.print(made)
+    console.say(
+        "hours a seed: of one H100, an estimate from the networks' sizes, not measured; it may be"
+        " off by a factor of 2. The probe predicts it for your machine before anything is trained."
+    )
+    for table in tables:
+        console.print(f"{table.name}: {table.title}", style="bold")
+        if not any(table.published.values()):
+            console.say("  no published numbers: ours alone")
+        for doubt in (*table.uncertain, *table.unknown):
+            console.say(f"  unknown: {doubt.what}")
+
+
+def _listed(table: PaperTable) -> dict[str, object]:
+    from study.reproduction.table import trainings_of
+
+    hours = {network: one.hours for network, one in table.networks.items()}
+    return {
+        "name": table.name,
+        "title": table.title,
+        "source": table.source,
+        "networks": list(table.networks),
+        "trainings_a_seed": trainings_of(table),
+        "hours_estimate": hours or table.hours,
+        "options": {name: option.what for name, option in table.options.items()},
+        "published": any(table.published.values()),
+        "unknown": [doubt.what for doubt in (*table.uncertain, *table.unknown)],
+    }

@@ -1,0 +1,117 @@
+"""Train a study whose every value is fixed and measure it on test, as far as that is to be done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from study.engine.candidates import Asked
+from study.engine.confirm import confirm
+from study.engine.display import Display
+from study.engine.preparation import existing_study, is_trained, prepare_data
+from study.engine.run import run_study
+from study.machines.stopping import Stopping
+from study.schema.errors import SpecError
+from study.schema.spec import StudySpec
+from study.schema.uris import TrackingError
+from study.schema.wait import NO_WAIT, Wait
+from study.store.study import Study, open_directory
+from study.tracking.projection import sync
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a study is run. root: the storage. cpus: of this machine; None: those that are ours."""
+
+    root: Path
+    tracking: str | None = None
+    address: str | None = None
+    cpus: int | None = None
+    wait: Wait = NO_WAIT
+
+
+@dataclass(frozen=True)
+class Reproduced:
+    """study: as it is then; None where a stop was requested. untracked: why MLflow lacks some of
+    it, if it does."""
+
+    study: Study | None
+    untracked: str | None = None
+
+
+def train(
+    spec: StudySpec,
+    file_name: str,
+    opened: Study | None,
+    place: Place,
+    display: Display,
+    stopping: Stopping,
+) -> Reproduced:
+    """Run the study's missing trials. Raises UserError before anything has started.
+
+    opened: the study as it is, if it has begun.
+    """
+    directory = place.root / spec.name
+    if not is_trained(spec, directory, opened):
+        outcome = run_study(
+            spec,
+            file_name,
+            place.root,
+            place.tracking,
+            place.address,
+            display,
+            stopping,
+            place.cpus,
+            opened,
+            place.wait,
+        )
+        if outcome.interrupted:
+            return Reproduced(None)
+        lacks = None if outcome.tracked else outcome.tracking_trouble or "its end"
+        return Reproduced(open_directory(directory, spec.name), lacks)
+    prepared = prepare_data(spec, file_name, display.steps())
+    stored = existing_study(spec, file_name, directory, opened, prepared)
+    assert stored is not None
+    return Reproduced(stored)
+
+
+def measured(study: Study, place: Place, display: Display, stopping: Stopping) -> Reproduced:
+    """Measure a trained study on test, once per model. Raises UserError before anything is
+    opened."""
+    outcome, untracked = confirm(
+        study,
+        Asked(),
+        place.tracking,
+        place.address,
+        display,
+        stopping,
+        place.cpus,
+        place.wait,
+    )
+    if stopping.requested():
+        return Reproduced(None)
+    return Reproduced(open_directory(outcome.study.directory, outcome.study.name), untracked)
+
+
+def tracked(found: Reproduced, place: Place) -> Reproduced:
+    """A study that is not measured, and that MLflow has as well."""
+    if found.study is None or found.untracked is not None:
+        return found
+    try:
+        sync(found.study, found.study.tracking(place.tracking))
+    except TrackingError as error:
+        return Reproduced(found.study, error.found)
+    return found
+
+
+def refuse_search(spec: StudySpec, file_name: str) -> None:
+    """Raise SpecError unless every value of the study is fixed, and its models are kept."""
+    searched = [one.label for one in spec.variants if one.space.distributions]
+    if searched:
+        found = f"{searched[0]} has values that are searched, so its trials are no seeds"
+        raise SpecError(file_name, "methods", found, "Fix them with `values`.")
+    if spec.early_stopping is not None:
+        raise SpecError(file_name, "early_stopping", "ends seeds early", "Remove it.")
+    if spec.keep_models != "all":
+        found = "removes models that are to be measured"
+        raise SpecError(file_name, "keep_models", found, "Write keep_models: all.")
