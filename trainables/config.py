@@ -57,7 +57,10 @@ class TrialConfig(Settings):
     )
     diagnostics: bool = text(
         False,
-        doc="record NLL and entropy of correct and wrong predictions and the head's norm per epoch",
+        doc=(
+            "record per epoch NLL and entropy of correct and wrong predictions, and norms of head"
+            " and features"
+        ),
     )
     record: str | None = choice(
         None, "train_entropy", doc="what to record for each training sample and epoch"

@@ -2,6 +2,7 @@
 
 from functools import cache
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -21,6 +22,7 @@ from trainables.models.resnet101 import Resnet101
 from trainables.models.resnet110 import Resnet110
 from trainables.models.wide_resnet_26_10 import WideResnet2610
 from trainables.problems import FieldError
+from trainables.training.diagnostics import feature_norms
 
 NAMES = [name for name in names() if name != "timm" or HAS_TIMM]
 MLP_PARAMETERS = ("features.1.weight", "head.weight", "features.1.bias", "head.bias")
@@ -123,6 +125,22 @@ def test_every_parameter_learns(name):
         assert weights.grad is not None and torch.isfinite(weights.grad).all(), path
         # timm's residual blocks begin as the identity.
         assert weights.grad.abs().sum() > 0 or name == "timm", path
+
+
+@every_network
+def test_feature_norms_are_of_what_the_head_receives(name):
+    """In NumPy; the logits stay what they are."""
+    network = built(find(name)(), (1, 8, 8), 4)
+    images = torch.randn(5, 1, 8, 8)
+    with torch.inference_mode(), feature_norms(network) as norms:
+        logits = torch.cat([network(images[:3]), network(images[3:])])
+    with torch.inference_mode():
+        features = torch.cat([network.features(part) for part in (images[:3], images[3:])])
+        assert_close(logits, network.head(features))
+    expected = np.sqrt((features.double().numpy() ** 2).sum(axis=1))
+    assert_close(torch.cat(norms).numpy(), expected, rtol=1e-6, atol=1e-12)
+    network(images)
+    assert [len(batch) for batch in norms] == [3, 2]
 
 
 @pytest.mark.slow

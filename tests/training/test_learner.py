@@ -28,7 +28,7 @@ from trainables.plugins import use_extensions
 from trainables.problems import FieldError
 from trainables.training import checkpoint
 from trainables.training import learner as learner_module
-from trainables.training.diagnostics import GROUPED, diagnostics
+from trainables.training.diagnostics import GROUPED, diagnostics, feature_norms
 from trainables.training.learner import Diverged, Learner
 
 CPU = torch.device("cpu")
@@ -385,7 +385,10 @@ def test_diagnostics_by_hand() -> None:
     torch.nn.init.constant_(head.weight, 3.0), torch.nn.init.constant_(head.bias, 4.0)
     network = Network(torch.nn.Identity(), head)
     with simulated_graph.Reading() as reading:
-        found = diagnostics(Predictions(logits, torch.tensor([0, 0, 0])), network)
+        with feature_norms(network) as norms:
+            network(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
+            network(torch.tensor([[5.0, 12.0]]))
+        found = diagnostics(Predictions(logits, torch.tensor([0, 0, 0])), network, norms)
     assert reading.reads == []
     assert {name: float(value) for name, value in found.items()} == pytest.approx(
         {
@@ -394,21 +397,47 @@ def test_diagnostics_by_hand() -> None:
             "entropy_right": math.log(3) / 2,
             "entropy_wrong": 0.0,
             "head_norm": math.sqrt(9 + 9 + 16),
+            "feature_norm": (5 + 0 + 13) / 3,
         },
         abs=1e-9,
     )
-    only_right = diagnostics(Predictions(logits[:2], torch.tensor([0, 0])), network)
+    only_right = diagnostics(Predictions(logits[:2], torch.tensor([0, 0])), network, norms)
     assert only_right["nll_wrong"].isnan() and only_right["entropy_wrong"].isnan()
 
 
 def test_a_row_has_the_diagnostics_of_groups_that_have_predictions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert set(GROUPED) | {"head_norm"} <= set(trained(diagnostics=True).history[0])
-    assert "head_norm" not in trained().history[0]
+    own = set(GROUPED) | {"head_norm", "feature_norm"}
+    assert set(trained(diagnostics=True).history[0]) == set(trained().history[0]) | own
     values = dict.fromkeys(("nll_wrong", "entropy_wrong"), torch.tensor(math.nan))
     monkeypatch.setattr(learner_module, "diagnostics", lambda *of: values)
     assert not set(GROUPED) & set(trained(diagnostics=True).history[0])
+
+
+def test_the_feature_norm_is_that_of_the_hidden_layer_and_changes_nothing() -> None:
+    """Each sample by itself in NumPy: relu(W x + b), without the head."""
+    made = trained(diagnostics=True, epochs=1)
+    hidden = made.network.features[1]
+    weight, bias = (each.detach().double().numpy() for each in (hidden.weight, hidden.bias))
+    split = made.data.validation
+    norms = [
+        np.sqrt((np.maximum(weight @ image.double().numpy().ravel() + bias, 0) ** 2).sum())
+        for image in split.images(0, len(split))
+    ]
+    assert made.history[-1]["feature_norm"] == pytest.approx(np.mean(norms), rel=1e-6)
+    plain = trained(epochs=1)
+    assert torch.equal(made.predict().logits, plain.predict().logits)
+    assert made.history[-1]["ece"] == plain.history[-1]["ece"]
+    assert not made.network.head._forward_pre_hooks  # steps, and what is registered, have none
+
+
+def test_without_hidden_layers_the_feature_norm_is_that_of_the_rows() -> None:
+    rows = {"name": "gaussian_clusters", "train": 1000}
+    made = trained(data=rows, model={"name": "mlp", "depth": 0}, diagnostics=True)
+    split = made.data.validation
+    norm = np.linalg.norm(split.images(0, len(split)).double().numpy(), axis=1).mean()
+    assert [row["feature_norm"] for row in made.history] == pytest.approx([norm, norm], rel=1e-6)
 
 
 def test_an_epochs_seconds_are_those_that_passed(monkeypatch: pytest.MonkeyPatch) -> None:

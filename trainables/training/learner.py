@@ -25,7 +25,7 @@ from trainables.outputs.train_entropy import TrainEntropy
 from trainables.seeding import seed_of, stream
 from trainables.training import program
 from trainables.training.choices import Choices
-from trainables.training.diagnostics import GROUPED, diagnostics
+from trainables.training.diagnostics import GROUPED, diagnostics, feature_norms
 
 
 class Diverged(RuntimeError):
@@ -319,14 +319,14 @@ class Learner:
 
     def _measured(self, steps: int, started: float) -> Measured:
         """The measurements of the epoch just trained, on their way from device to host."""
-        with self._autocast():
+        with self._autocast(), feature_norms(self.network, self.config.diagnostics) as norms:
             logits = self._logits(self.data.validation)
         values: dict[str, float | Tensor] = {"train_loss": self._program.loss / steps}
         # All other metrics are measured once, on the trial's result.
         values |= {name: metrics.find(name)(logits, self._labels) for name in metrics.ESSENTIAL}
         values |= self.config.method.measured(self.method_state)
         if self.config.diagnostics:
-            values |= diagnostics(Predictions(logits, self._labels), self.network)
+            values |= diagnostics(Predictions(logits, self._labels), self.network, norms)
         self._last = logits
         as_float64 = partial(torch.as_tensor, dtype=torch.float64, device=self.device)
         there, wait = _to_host(torch.stack(list(map(as_float64, values.values()))))
