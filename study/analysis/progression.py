@@ -64,5 +64,34 @@ def by_epoch(history: History, name: str) -> tuple[Values, Values]:
     return np.array(epochs, np.float64), np.array(values, np.float64)
 
 
+@dataclass(frozen=True)
+class Course:
+    """A value by epoch over repeats: its mean, lowest and highest. [E] arrays, NaN where none has
+    it."""
+
+    epochs: Values
+    mean: Values
+    low: Values
+    high: Values
+
+
+def course(histories: Sequence[History], name: str) -> Course:
+    """What the histories, one a seed, recorded as `name`."""
+    found: dict[float, list[float]] = {}
+    for history in histories:
+        for epoch, value in zip(*by_epoch(history, name), strict=True):
+            found.setdefault(epoch, [])
+            if not math.isnan(value):
+                found[epoch].append(value)
+    epochs = sorted(found)
+    values = [found[epoch] or [math.nan] for epoch in epochs]
+    return Course(
+        np.array(epochs, np.float64),
+        np.array([np.mean(each) for each in values], np.float64),
+        np.array([min(each) for each in values], np.float64),
+        np.array([max(each) for each in values], np.float64),
+    )
+
+
 def recorded(history: History, name: str) -> bool:
     return any(name in row for row in history)

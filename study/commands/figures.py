@@ -49,9 +49,11 @@ def figures(
     """Draw every figure the study's files allow.
 
     Pareto front, reliability, hypervolume over trials and compute, searched values against
-    objectives, gamma, learning curves, and entropy of correct and wrong predictions. All are on the
-    validation split. Figures that cannot be drawn are listed with the reason. The figures are also
-    uploaded to the study's MLflow run.
+    objectives, gamma, learning curves, and, of a study with `diagnostics: true`, NLL and entropy of
+    correct and wrong predictions (entropy) and the norms of last layer and features (norms). What
+    is drawn by epoch is the mean over a method's seeds, in the band of their range; of a search it
+    is the best trial. All are on the validation split. Figures that cannot be drawn are listed with
+    the reason. The figures are also uploaded to the study's MLflow run.
     """
     from study.report.figure_set import Gallery, draw
     from study.store.study import open_study

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from study.analysis import pareto
 from study.analysis.importance import Searched, searched
 from study.analysis.left_out import left_out_of
 from study.analysis.progression import Growth, History, growth, recorded
 from study.analysis.ranking import Ranking, set_aside_line
-from study.report import figures
+from study.analysis.repeats import best_of, typical
+from study.report import epoch_figures, figures
 from study.report.front_figure import draw_front
 from study.report.style import HEADINGS, our_settings, save, styles_of
 from study.store.files import HISTORY, checked_file, stored_predictions
@@ -24,6 +24,7 @@ from study.store.trials import TrialRecord, Trials
 from study.uncertainty.bootstrap import Analysis, analyse
 from trainables.problems import FieldError, nearest
 
+UNDIAGNOSED = "it was not recorded; set `diagnostics: true` in the study."
 Drawn = Iterator[tuple[str, Figure]]  # a file's stem, and what it shows
 
 
@@ -80,14 +81,24 @@ class Gallery:
     @cached_property
     def histories(self) -> dict[str, History]:
         """Each label's best trial's history; `absent` names those that cannot be read."""
-        found: dict[str, History] = {}
-        for label, done in self.complete.by_label.items():
-            counted = [record for record in done if record.name not in self.ranking.set_aside]
-            best = pareto.front(counted or done, self.study.objectives)[0]
+        read = {label: self._read([best_of(self.ranking, label)]) for label in self.complete.labels}
+        return {label: found[0] for label, found in read.items() if found}
+
+    @cached_property
+    def repeats(self) -> dict[str, list[History]]:
+        """Each label's histories: of all seeds, or of the best trial of a search; see `absent`."""
+        read = {label: self._read(records) for label, records in typical(self.ranking).items()}
+        return {label: found for label, found in read.items() if found}
+
+    def _read(self, records: list[TrialRecord]) -> list[History]:
+        """The histories that can be read; `absent` names the others, each once."""
+        found = []
+        for record in records:
             try:
-                found[label] = history_of(self.study, best)
+                found.append(history_of(self.study, record))
             except FieldError as error:
-                self.absent.append(str(error))
+                if str(error) not in self.absent:
+                    self.absent.append(str(error))
         return found
 
     @cached_property
@@ -122,6 +133,14 @@ class Gallery:
         return {
             label: history for label, history in self.histories.items() if recorded(history, name)
         }
+
+    def repeats_with(self, name: str) -> dict[str, list[History]]:
+        """Of each label the repeats that recorded it, if any did."""
+        kept = {
+            label: [history for history in found if recorded(history, name)]
+            for label, found in self.repeats.items()
+        }
+        return {label: found for label, found in kept.items() if found}
 
 
 @our_settings()
@@ -209,18 +228,36 @@ def _hyperparameters(gallery: Gallery) -> Drawn:
         yield f"hyperparameters-{label}", figure
 
 
+def _gamma(gallery: Gallery) -> Drawn:
+    histories = gallery.with_recorded("gamma_q50")
+    if not histories:
+        raise FieldError(gallery.study.name, "no method learned a gamma (gamma_net does)")
+    title = gallery.study.name
+    yield "gamma", epoch_figures.draw_gamma(histories, gallery.styles(), title, gallery.chosen)
+
+
 def _by_epoch(
     stem: str, drawing: Callable[..., Figure], recorded_as: str, absent: str
 ) -> Callable[[Gallery], Drawn]:
-    """A figure of per-epoch values of the best trials."""
+    """A figure of per-epoch values, over the seeds of methods without a search."""
 
     def figure(gallery: Gallery) -> Drawn:
-        histories = gallery.with_recorded(recorded_as)
-        if not histories:
+        lines = gallery.repeats_with(recorded_as)
+        if not lines:
             raise FieldError(gallery.study.name, absent)
-        yield stem, drawing(histories, gallery.styles(), gallery.study.name, gallery.chosen)
+        yield stem, drawing(lines, gallery.styles(), gallery.study.name, gallery.chosen)
 
     return figure
+
+
+def _norms(gallery: Gallery) -> Drawn:
+    yield from _by_epoch("norms", epoch_figures.draw_norms, "head_norm", UNDIAGNOSED)(gallery)
+    known = gallery.repeats_with("feature_norm")
+    if without := [label for label in gallery.repeats_with("head_norm") if label not in known]:
+        gallery.absent.append(
+            f"norms: the features of {', '.join(without)}: the version that trained them did not"
+            " record their norm"
+        )
 
 
 FIGURES: dict[str, Callable[[Gallery], Drawn]] = {
@@ -228,18 +265,12 @@ FIGURES: dict[str, Callable[[Gallery], Drawn]] = {
     "reliability": _reliability,
     "hypervolume": _hypervolume,
     "hyperparameters": _hyperparameters,
-    "gamma": _by_epoch(
-        "gamma", figures.draw_gamma, "gamma_q50", "no method learned a gamma (gamma_net does)"
-    ),
+    "gamma": _gamma,
     "learning": _by_epoch(
-        "learning", figures.draw_learning, "nll", "no complete trial with a history"
+        "learning", epoch_figures.draw_learning, "nll", "no complete trial with a history"
     ),
-    "entropy": _by_epoch(
-        "entropy",
-        figures.draw_entropy,
-        "entropy_right",
-        "it was not recorded; set `diagnostics: true` in the study.",
-    ),
+    "entropy": _by_epoch("entropy", epoch_figures.draw_entropy, "entropy_right", UNDIAGNOSED),
+    "norms": _norms,
 }
 
 

@@ -1,4 +1,4 @@
-"""A study's figures but the front: computed values become a Figure of a paper's column width."""
+"""Reliability, hypervolume and searched values: they become a Figure of a paper's column width."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from matplotlib.ticker import (
 )
 
 from study.analysis.importance import LEAST, Searched
-from study.analysis.progression import Growth, History, Values, by_epoch
+from study.analysis.progression import Growth, Values
 from study.analysis.reliability import BINS, STATEMENT, Reliability
 from study.answer.phrases import counted
 from study.report.front_figure import in_reach
@@ -43,10 +43,8 @@ from study.report.style import (
 )
 from study.schema.objective import Objective
 from study.store.trials import TrialRecord
-from trainables.metrics import ESSENTIAL
 
 OTHERS: Style = ("0.75", "")  # grey, for methods beyond the number of colours
-LINEAR = ("accuracy",)  # per-epoch values on a linear axis; the others are on a logarithmic one
 PANEL = 1.45  # inches, the height of a small panel
 
 
@@ -142,7 +140,7 @@ def draw_growth(
                     color=colour,
                     marker=marker,
                     markevery=[-1],
-                    **_LINE,
+                    **LINE,
                 )
         row[0].set_ylabel("hypervolume", fontsize=TEXT)
         row[0].set_ylim(volume_limits([curve.volume for curve in curves.values()]))
@@ -251,7 +249,7 @@ def _draw_values(
         if path in found.log:
             axes.set_xscale("log")
             axes.set_xlim(low * (low / high) ** 0.05, high * (high / low) ** 0.05)
-            _log_ticks(axes.xaxis)
+            log_ticks(axes.xaxis)
         else:
             linear_ticks(axes.xaxis)
             axes.set_xlim(low - 0.05 * (high - low), high + 0.05 * (high - low))
@@ -295,129 +293,16 @@ def importance_note(found: Searched) -> str:
     return "No importance: only one hyperparameter was searched."
 
 
-# ---- training curves -----------------------------------------------------------------------------
-
-
-def draw_learning(
-    histories: Mapping[str, History], styles: Mapping[str, Style], title: str, chosen: str
-) -> Figure:
-    """Validation metrics by epoch, one trial per method. chosen: which trial, for the caption."""
-    panels = [(name, displayed(name)) for name in ESSENTIAL]
-    return _draw_epochs(histories, styles, title, panels, [learning_note(chosen)])
-
-
-def learning_note(chosen: str) -> str:
-    return f"Validation split; for each method, {chosen}."
-
-
-def draw_entropy(
-    histories: Mapping[str, History], styles: Mapping[str, Style], title: str, chosen: str
-) -> Figure:
-    """NLL and entropy of correct and wrong samples. Mukhoti et al. 2020, Figure 2."""
-    panels = []
-    for name, what in (("nll", displayed("nll")), ("entropy", "entropy in nats")):
-        panels += [(f"{name}_right", f"{what}, correct"), (f"{name}_wrong", f"{what}, wrong")]
-    note = (
-        "Means over the correctly and wrongly classified validation samples; for each method,"
-        f" {chosen}."
-    )
-    return _draw_epochs(histories, styles, title, panels, [note])
-
-
-def draw_gamma(
-    histories: Mapping[str, History], styles: Mapping[str, Style], title: str, chosen: str
-) -> Figure:
-    """The learned gamma of the train samples: median and middle 90%, one panel per method."""
-    figure = new_figure()
-    columns = min(len(histories), 2)
-    rows = -(-len(histories) // columns)
-    grid = figure.subplots(rows, columns, sharex=True, squeeze=False)
-    for axes, (label, history) in zip(grid.flat, histories.items(), strict=False):
-        colour, _ = styles.get(label, (COLOURS[0], ""))
-        epochs, low = by_epoch(history, "gamma_q05")
-        axes.fill_between(
-            epochs, low, by_epoch(history, "gamma_q95")[1], color=colour, alpha=0.25, linewidth=0
-        )
-        axes.plot(epochs, by_epoch(history, "gamma_q50")[1], color=colour, linewidth=1.1)
-        axes.set_title(label, fontsize=TEXT)
-        linear_ticks(axes.xaxis, integer=True)
-        linear_ticks(axes.yaxis)
-        axes.set_ylim(bottom=0)
-    for axes in grid.flat[len(histories) :]:
-        axes.set_axis_off()
-    for axes in grid[-1]:
-        axes.set_xlabel("epoch", fontsize=TEXT)
-    for axes in grid[:, 0]:
-        axes.set_ylabel("gamma", fontsize=TEXT)
-    entries: list[LegendEntry] = [
-        (Line2D([], [], color="0.3", linewidth=1.1), "median"),
-        (Patch(color="0.3", alpha=0.25), "5% to 95%"),
-    ]
-    note = wrapped([f"Latest gamma of each training sample; for each method, {chosen}."])
-    finish(figure, list(grid.flat)[: len(histories)], title, entries, note, PANEL * rows + 0.3)
-    return figure
-
-
-def _draw_epochs(
-    histories: Mapping[str, History],
-    styles: Mapping[str, Style],
-    title: str,
-    panels: Sequence[tuple[str, str]],
-    notes: Sequence[str],
-) -> Figure:
-    """Two by two panels, one line per method."""
-    figure = new_figure()
-    grid = figure.subplots(2, 2, sharex=True)
-    for axes, (name, heading) in zip(grid.flat, panels, strict=True):
-        lines = {label: by_epoch(history, name) for label, history in histories.items()}
-        for place, label in enumerate(sorted(lines, key=lambda label: label in styles)):
-            colour, marker = styles.get(label, OTHERS)
-            epochs, values = lines[label]
-            every = max(1, len(epochs) // 4)
-            axes.plot(
-                epochs,
-                values,
-                color=colour,
-                marker=marker,
-                markevery=(place % every, every),
-                **_LINE,
-            )
-        axes.set_title(heading, fontsize=TEXT)
-        linear_ticks(axes.xaxis, integer=True)
-        logarithmic = name not in LINEAR
-        axes.set_yscale("log" if logarithmic else "linear")
-        axes.set_ylim(settled_limits([values for _, values in lines.values()], logarithmic))
-        if logarithmic:
-            _log_ticks(axes.yaxis)
-        else:
-            linear_ticks(axes.yaxis)
-    for axes in grid[-1]:
-        axes.set_xlabel("epoch", fontsize=TEXT)
-    finish(
-        figure, list(grid.flat), title, line_entries(histories, styles), wrapped(notes), 2 * PANEL
-    )
-    return figure
-
-
-def settled_limits(lines: Sequence[Values], logarithmic: bool) -> tuple[float, float] | None:
-    """Limits from values after the first sixth: the steep start may leave the axes. None: empty."""
-    settled = np.concatenate([values[len(values) // 6 :] for values in lines])
-    settled = settled[np.isfinite(settled) & ((settled > 0) | (not logarithmic))]
-    if not len(settled):
-        return None
-    low, high = float(settled.min()), float(settled.max())
-    if logarithmic:
-        return low / (high / low) ** 0.06 / 1.01, high * (high / low) ** 0.06 * 1.01
-    margin = 0.06 * (high - low) or 0.01
-    return low - margin, high + margin
-
-
 # ---- ticks ---------------------------------------------------------------------------------------
 
 
-def _log_ticks(axis: Axis) -> None:
+def log_ticks(axis: Axis) -> None:
     """Ticks for the current limits; over few decades also between powers of ten."""
     low, high = axis.get_view_interval()
+    if high < 5 * low:  # hardly one of 1, 2 and 5 may lie between
+        linear_ticks(axis)
+        axis.set_minor_locator(NullLocator())
+        return
     between: tuple[int, ...] = (1,)
     if high < 30 * low:
         between = (1, 2, 5)
@@ -430,7 +315,7 @@ def _log_ticks(axis: Axis) -> None:
 
 # ---- lines ---------------------------------------------------------------------------------------
 
-_LINE: dict[str, Any] = {"linewidth": 0.9, "markersize": 3.0}
+LINE: dict[str, Any] = {"linewidth": 0.9, "markersize": 3.0}
 
 
 def line_styles(labels: Sequence[str], first: Sequence[str]) -> dict[str, Style]:
@@ -444,7 +329,7 @@ def line_entries(labels: Mapping[str, object], styles: Mapping[str, Style]) -> l
     """Legend entries of the coloured methods, and one that counts the grey ones."""
     drawn = [label for label in styles if label in labels]
     entries: list[LegendEntry] = [
-        (Line2D([], [], color=styles[label][0], marker=styles[label][1], **_LINE), label)
+        (Line2D([], [], color=styles[label][0], marker=styles[label][1], **LINE), label)
         for label in drawn
     ]
     grey = len(labels) - len(drawn)

@@ -9,16 +9,10 @@ from typing import TypedDict
 import numpy as np
 
 from study.analysis.importance import Searched
-from study.analysis.progression import Growth, History, by_epoch
+from study.analysis.progression import Course, Growth, course
+from study.report.epoch_figures import LINEAR, learning_note, limits
 from study.report.figure_set import Gallery
-from study.report.figures import (
-    LINEAR,
-    growth_note,
-    importance_note,
-    learning_note,
-    settled_limits,
-    volume_limits,
-)
+from study.report.figures import growth_note, importance_note, volume_limits
 from study.report.style import displayed
 from trainables.metrics import ESSENTIAL
 from trainables.plain import Plain
@@ -74,36 +68,33 @@ def _steps(found: Growth) -> list[list[float | None]]:
 
 
 def _learning(gallery: Gallery) -> dict[str, Plain] | None:
-    """Validation metrics by epoch of one trial per method; of long trainings every n-th epoch."""
-    histories = gallery.with_recorded("nll")
-    if not histories:
+    """Validation metrics by epoch, as in the figure without bands; of long trainings every n-th
+    epoch."""
+    seeds = gallery.repeats_with("nll")
+    if not seeds:
         return None
-    thinned = {label: _thinned(history) for label, history in histories.items()}
+    epochs: dict[str, Plain] = {}
     panels: list[dict[str, Plain]] = []
     for name in ESSENTIAL:
-        lines = {label: by_epoch(history, name)[1] for label, history in histories.items()}
-        limits = settled_limits(list(lines.values()), name not in LINEAR)
-        if limits is not None:
-            values = {
-                _place(gallery, label): _short(line[thinned[label]])
-                for label, line in lines.items()
-            }
+        courses = {label: course(histories, name) for label, histories in seeds.items()}
+        lines: dict[str, Plain] = {}
+        for label, found in courses.items():
+            kept = _thinned(found)
+            epochs[_place(gallery, label)] = found.epochs[kept].astype(int).tolist()
+            lines[_place(gallery, label)] = _short(found.mean[kept])
+        shown = limits(courses, name)
+        if shown is not None:
             log = name not in LINEAR
             panels.append(
-                {"label": displayed(name), "log": log, "limits": _short(limits), "lines": values}
+                {"label": displayed(name), "log": log, "limits": _short(shown), "lines": lines}
             )
-    epochs = {
-        _place(gallery, label): [int(histories[label][k]["epoch"]) for k in kept]
-        for label, kept in thinned.items()
-    }
-    return {"epochs": epochs, "panels": panels, "note": learning_note(gallery.chosen)}
+    return {"epochs": epochs, "panels": panels, "note": learning_note(seeds, gallery.chosen)}
 
 
-def _thinned(history: History) -> list[int]:
-    """The rows drawn: at most MOST_EPOCHS, evenly spaced, the first and the last among them."""
-    return sorted(
-        {round(k) for k in np.linspace(0, len(history) - 1, min(len(history), MOST_EPOCHS))}
-    )
+def _thinned(found: Course) -> list[int]:
+    """The epochs drawn: at most MOST_EPOCHS, evenly spaced, the first and the last among them."""
+    count = len(found.epochs)
+    return sorted({round(k) for k in np.linspace(0, count - 1, min(count, MOST_EPOCHS))})
 
 
 def _searched(gallery: Gallery) -> dict[str, Plain] | None:

@@ -10,13 +10,21 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution
 from PIL import Image
 
 from study.analysis.importance import Searched
+from study.analysis.ranking import Ranking
+from study.analysis.repeats import typical
 from study.cli import main
-from study.report import figures
+from study.report import epoch_figures, figures
 from study.report.figure_set import FIGURES, Gallery, draw
 from study.report.style import COLOURS, DPI, WIDTH
 from study.store.study import open_study
 from study.store.trials import TrialRecord, Trials
-from tests.study.made import OBJECTIVES, made_study, random_predictions
+from tests.study.made import (
+    OBJECTIVES,
+    made_study,
+    random_predictions,
+    trials_of,
+    unwritten_study,
+)
 from trainables.outputs.predictions import Predictions
 
 SPACE = {
@@ -24,7 +32,14 @@ SPACE = {
     "method.schedule": CategoricalDistribution(["flsc_531", "flsc_532"]),
 }
 METRICS = ("accuracy", "nll", "brier", "ece")
-DIAGNOSED = ("nll_right", "nll_wrong", "entropy_right", "entropy_wrong")
+DIAGNOSED = (
+    "nll_right",
+    "nll_wrong",
+    "entropy_right",
+    "entropy_wrong",
+    "head_norm",
+    "feature_norm",
+)
 
 
 def history(generator, gamma, diagnosed, epochs=8):
@@ -96,12 +111,19 @@ def test_no_history_no_gamma_nothing_searched_are_each_a_line(tmp_path, capsys):
         "hypervolume",
         "learning",
     }
-    assert [reason.split(":")[0] for reason in reasons] == ["hyperparameters", "gamma", "entropy"]
-    code, _, err = calstudy(capsys, "figures", "plain", "--storage", tmp_path, "--only", "entropy")
-    assert (code, err) == (
-        2,
-        "figures: entropy: plain: it was not recorded; set `diagnostics: true` in the study.\n",
-    )
+    assert [reason.split(":")[0] for reason in reasons] == [
+        "hyperparameters",
+        "gamma",
+        "entropy",
+        "norms",
+    ]
+    for name in ("entropy", "norms"):
+        words = ("figures", "plain", "--storage", tmp_path, "--only", name)
+        code, _, err = calstudy(capsys, *words)
+        assert (code, err) == (
+            2,
+            f"figures: {name}: plain: it was not recorded; set `diagnostics: true` in the study.\n",
+        )
 
 
 @pytest.mark.slow
@@ -115,7 +137,13 @@ def test_an_altered_or_missing_file_is_named_and_the_rest_drawn(tmp_path):
             file.write(b"x")
     (files["focal"] / "history.json").unlink()
     written, reasons = figures_of(tmp_path, "digits")
-    assert {path.stem for path in written} == {"front", "hypervolume", "learning", "entropy"}
+    assert {path.stem for path in written} == {
+        "front",
+        "hypervolume",
+        "learning",
+        "entropy",
+        "norms",
+    }
     text = "\n".join(reasons)
     assert "predictions.npz has changed (its digest differs from the ledger)" in text
     assert text.count("history.json is missing") == 1  # the other method's lines are drawn
@@ -163,11 +191,112 @@ def test_of_more_methods_than_colours_those_on_the_front_have_them(tmp_path):
     gallery = gallery_of(study_of(tmp_path, "many", labels, 2, space={}))
     styles, fronted = gallery.styles(), {record.label for record in gallery.front}
     assert set(styles) == fronted and {colour for colour, _ in styles.values()} <= set(COLOURS)
-    figure = figures.draw_learning(gallery.histories, styles, "many", gallery.chosen)
+    figure = epoch_figures.draw_learning(gallery.repeats, styles, "many", gallery.chosen)
     names = [text.get_text() for text in figure.legends[0].get_texts()]
     assert names == [*styles, f"{9 - len(fronted)} others"]
     colours = [to_hex(line.get_color()) for line in figure.axes[0].lines]
     assert colours.count(to_hex("0.75")) == 9 - len(fronted)
+
+
+def told(history):
+    return {"accuracy": 0.9, "ece": 0.1}, history
+
+
+def drawn(study, name):
+    """The figure, its caption on one line, and why lines are left out."""
+    gallery = gallery_of(study)
+    ((_, figure),) = FIGURES[name](gallery)
+    return figure, " ".join(figure.get_supxlabel().split()), gallery.absent
+
+
+def test_repeats_are_drawn_as_their_mean_and_a_band_from_lowest_to_highest(tmp_path):
+    """Two methods without a search, three seeds each; one seed has no wrong prediction in epoch
+    2."""
+    generator = np.random.default_rng(1)
+    told_of = {label: [history(generator, False, True) for _ in range(3)] for label in "ab"}
+    del told_of["b"][2][1]["nll_wrong"]
+    study = made_study(
+        tmp_path, "digits", {label: list(map(told, rows)) for label, rows in told_of.items()}
+    )
+    figure, caption, absent = drawn(study, "entropy")
+    assert caption.endswith(
+        "Validation split; for each method, the mean over 3 seeds. Bands: from the lowest to the"
+        " highest seed."
+    )
+    assert absent == []
+    for axes, name in zip(
+        figure.axes, ("nll_right", "nll_wrong", "entropy_right", "entropy_wrong"), strict=True
+    ):
+        for label, line, band in zip("ab", axes.lines, axes.collections, strict=True):
+            table = [[row.get(name, math.nan) for row in rows] for rows in told_of[label]]
+            np.testing.assert_allclose(line.get_xdata(), np.arange(1, 9))
+            np.testing.assert_allclose(line.get_ydata(), np.nanmean(table, axis=0))
+            edges = band.get_paths()[0].vertices
+            for epoch in range(1, 9):
+                at = edges[edges[:, 0] == epoch, 1]
+                column = np.array(table)[:, epoch - 1]
+                assert at.min() == pytest.approx(np.nanmin(column))
+                assert at.max() == pytest.approx(np.nanmax(column))
+
+
+def test_of_a_search_the_best_trial_is_drawn_beside_the_repeats_of_others(tmp_path):
+    generator = np.random.default_rng(2)
+    of_a = [history(generator, False, False) for _ in range(2)]
+    trials = {"a": list(map(told, of_a)), "focal": []}
+    study = made_study(tmp_path, "digits", trials)
+    best = history(generator, False, False)
+    worse = history(generator, False, False)
+    found = [
+        TrialRecord("focal", 0, "complete", {"method.gamma": 1.0}, {"accuracy": 0.8, "ece": 0.1}),
+        TrialRecord("focal", 1, "complete", {"method.gamma": 2.0}, {"accuracy": 0.9, "ece": 0.1}),
+    ]
+    chosen = typical(Ranking(study, Trials({**study.records().by_label, "focal": found})))
+    assert [record.name for record in chosen["focal"]] == ["focal/0001"]
+    assert [record.name for record in chosen["a"]] == ["a/0000", "a/0001"]
+    figure = epoch_figures.draw_learning({"a": of_a, "focal": [best]}, {}, "digits", "the best")
+    caption = " ".join(figure.get_supxlabel().split())
+    assert caption.startswith(
+        "Validation split; for each method, the mean over 2 seeds, or the best if it has a search"
+    )
+    lines = [line.get_ydata() for line in figure.axes[0].lines]
+    np.testing.assert_allclose(lines[1], [row["accuracy"] for row in best])
+    assert worse != best
+
+
+def test_repeats_stay_whole_although_one_of_them_is_set_aside():
+    """To leave it out would flatter the mean."""
+    study = unwritten_study(["mbls"], sizes={"validation": 100}, majority=0.1)
+    records = [
+        TrialRecord("mbls", number, "complete", {}, {"accuracy": accuracy, "ece": 0.1})
+        for number, accuracy in enumerate((0.9, 0.1))
+    ]
+    ranking = Ranking(study, trials_of(records))
+    assert list(ranking.set_aside) == ["mbls/0001"]
+    assert typical(ranking) == {"mbls": records}
+
+
+def test_norms_of_features_that_were_not_recorded_are_left_out_and_said(tmp_path):
+    """Studies of earlier versions have the norm of the head alone."""
+    generator = np.random.default_rng(3)
+    newer = history(generator, False, True)
+    older = [
+        {key: value for key, value in row.items() if key != "feature_norm"}
+        for row in history(generator, False, True)
+    ]
+    trials = {"new": [told(newer)], "old": [told(older)]}
+    figure, caption, absent = drawn(made_study(tmp_path, "both", trials), "norms")
+    head, features = figure.axes
+    assert head.get_title() == "norm of the last layer" and len(head.lines) == 2
+    np.testing.assert_allclose(
+        features.lines[0].get_ydata(), [row["feature_norm"] for row in newer]
+    )
+    assert np.isnan(features.lines[1].get_ydata()).all()
+    assert "what that layer receives" in caption
+    (said,) = absent
+    assert said.startswith("norms: the features of old: ")
+    figure, caption, absent = drawn(made_study(tmp_path, "old", {"old": [told(older)]}), "norms")
+    assert [axes.get_title() for axes in figure.axes] == ["norm of the last layer"]
+    assert "receives" not in caption and len(absent) == 1
 
 
 @pytest.mark.parametrize(

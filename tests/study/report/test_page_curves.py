@@ -82,6 +82,26 @@ def test_learning_curves_are_the_figures_with_fewer_epochs(study):
     assert found["note"] in " ".join(figure.get_supxlabel().split())
 
 
+def test_the_learning_curve_of_repeats_is_the_figures_mean(tmp_path):
+    random = np.random.default_rng(1)
+    histories = [
+        [{"epoch": 1 + k, "nll": random.random(), "ece": random.random()} for k in range(6)]
+        for _ in range(3)
+    ]
+    told = [({"accuracy": 0.9, "ece": 0.1}, rows) for rows in histories]
+    study = made_study(tmp_path, "repeats", {"mbls": told})
+    found = curves(Gallery(study, study.records()))["learning"]
+    nll, ece = found["panels"]
+    for panel, name in ((nll, "nll"), (ece, "ece")):
+        mean = np.mean([[row[name] for row in rows] for rows in histories], axis=0)
+        assert panel["lines"]["0"] == pytest.approx(mean, rel=1e-3)
+    assert found["epochs"] == {"0": [1, 2, 3, 4, 5, 6]}
+    figure = figure_of(study, "learning")
+    assert nll["limits"] == pytest.approx(figure.axes[1].get_ylim(), rel=1e-3)
+    assert found["note"] == "Validation split; for each method, the mean over 3 seeds."
+    assert found["note"] in " ".join(figure.get_supxlabel().split())
+
+
 def test_importances_and_axes_are_the_figures(study):
     found = curves(Gallery(study, study.records()))["searched"]
     titles = [axes.get_title(loc="right") for axes in figure_of(study, "hyperparameters").axes]
