@@ -17,8 +17,7 @@ from study.schema.arguments import differing_lines, plain_keys
 from study.schema.errors import SpecError, located
 from study.store import study as store
 from study.store.confirmed import confirming_directory
-from study.store.files import HISTORY, checked_file, stored_predictions
-from study.store.history import read_history
+from study.store.files import HISTORY, stored_history, stored_predictions
 from study.store.openings import tested_predictions
 from study.store.recorded import Recorded
 from trainables.problems import FieldError, UserError, nearest
@@ -155,7 +154,7 @@ class Study:
         rows = []
         for record in now.records():
             if HISTORY in record.digests:
-                history = read_history(checked_file(now, record, HISTORY), record.name)
+                history = stored_history(now, record)
                 named = {"trial": record.name, "method": record.label, "number": record.number}
                 rows += [named | row for row in history]
         frame = pandas.DataFrame(rows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,6 +16,14 @@ from study.terminal.console import (
 )
 from trainables.plain import Value
 
+if TYPE_CHECKING:
+    from study.store.study import Study
+
+EPOCHS_NOTE = (
+    "Validation, which also chose the epoch: the metric it was chosen by looks better than it is."
+    " Mean ± standard deviation over seeds; of a method with a search, its best trial by {}."
+)
+
 
 @click.command()
 @click.argument("study")
@@ -25,14 +34,21 @@ from trainables.plain import Value
     metavar="F",
     help="Write a CSV file.",
 )
+@click.option(
+    "--epochs", is_flag=True, help="Instead: the epoch that each `result` would have taken."
+)
 @storage_option
 @json_option
-def trials(study: str, file: Path | None, storage: str | None, as_json: bool) -> None:
+def trials(study: str, file: Path | None, epochs: bool, storage: str | None, as_json: bool) -> None:
     """List every trial, or write them to a CSV file.
 
     Each with its state, hyperparameters, validation metrics and cost. The CSV file and --json of a
     confirmation, STUDY-confirm, also have each seed's metrics on the test split, as test_ece. In
     Python, Study.open(STUDY).trials() returns the same as a pandas DataFrame.
+
+    --epochs: the epoch that result: last, best_accuracy, best_nll and best_ece would have taken,
+    without training again, and its error, NLL and ECE on the validation split that chose it: the
+    mean over a method's seeds, or its best trial if it has a search.
     """
     from study.analysis.states import snapshot
     from study.analysis.trial_rows import trial_rows, write_csv
@@ -40,7 +56,9 @@ def trials(study: str, file: Path | None, storage: str | None, as_json: bool) ->
     from study.terminal.tables import trials_table
 
     opened = open_study(study, storage)
-    if as_json:
+    if epochs:
+        _epochs(opened, file, as_json)
+    elif as_json:
         print_json(trial_rows(opened))
     elif file is not None:
         rows = trial_rows(opened)
@@ -52,6 +70,23 @@ def trials(study: str, file: Path | None, storage: str | None, as_json: bool) ->
         console.print(trials_table(now.records, opened.objectives, now.states))
     else:
         console.print("no trials yet.")
+
+
+def _epochs(opened: Study, file: Path | None, as_json: bool) -> None:
+    """Print the epochs that each `result` would have taken, or write them."""
+    from study.analysis.epochs_taken import epochs_taken
+    from study.analysis.trial_rows import write_csv
+    from study.terminal.tables import epochs_table
+
+    rows = epochs_taken(opened)
+    if as_json:
+        print_json(rows)
+    elif file is not None:
+        write_csv(rows, file)
+        console.say(f"wrote {file}: {len(rows)} rows")
+    else:
+        console.print(epochs_table(rows))
+        console.say(EPOCHS_NOTE.format(opened.objectives[0].metric))
 
 
 def _utc(seconds: Value) -> str | None:

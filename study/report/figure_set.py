@@ -17,8 +17,7 @@ from study.analysis.repeats import best_of, typical
 from study.report import epoch_figures, figures
 from study.report.front_figure import draw_front
 from study.report.style import HEADINGS, our_settings, save, styles_of
-from study.store.files import HISTORY, checked_file, stored_predictions
-from study.store.history import read_history
+from study.store.files import stored_history, stored_predictions
 from study.store.study import Study
 from study.store.trials import TrialRecord, Trials
 from study.uncertainty.bootstrap import Analysis, analyse
@@ -92,10 +91,10 @@ class Gallery:
 
     def _read(self, records: list[TrialRecord]) -> list[History]:
         """The histories that can be read; `absent` names the others, each once."""
-        found = []
+        found: list[History] = []
         for record in records:
             try:
-                found.append(history_of(self.study, record))
+                found.append(stored_history(self.study, record))
             except FieldError as error:
                 if str(error) not in self.absent:
                     self.absent.append(str(error))
@@ -272,8 +271,3 @@ FIGURES: dict[str, Callable[[Gallery], Drawn]] = {
     "entropy": _by_epoch("entropy", epoch_figures.draw_entropy, "entropy_right", UNDIAGNOSED),
     "norms": _norms,
 }
-
-
-def history_of(study: Study, record: TrialRecord) -> History:
-    """Rows of the trial's history.json. Raises FieldError if it is missing or altered."""
-    return read_history(checked_file(study, record, HISTORY), record.name)

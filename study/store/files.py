@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from study.store.history import Row, read_history
 from study.store.study import Study
 from study.store.trials import TrialRecord
 from trainables.files.digest import file_digest
@@ -55,6 +56,12 @@ def checked_file(
     if name == MODEL and (study.plain.get("keep_models") == "front" or study.recorded.pruned):
         fix = "Only models on the front were kept; choose one of those."
     raise FieldError(record.name, f"{path} {problem}", fix)
+
+
+def stored_history(study: Study, record: TrialRecord) -> list[Row]:
+    """A finished trial's rows, one per epoch. Raises FieldError if the file is missing or
+    altered."""
+    return read_history(checked_file(study, record, HISTORY), record.name)
 
 
 def stored_predictions(study: Study, record: TrialRecord, keep: bool = False) -> Predictions:

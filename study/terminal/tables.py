@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
@@ -129,6 +129,22 @@ def trials_table(
         shown = ["" if value is None else f"{value:.4f}" for value in values]
         made.add_row(record.name, WORDS[states[record.name]], *shown, short_params(record.params))
     return made
+
+
+def epochs_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """One row per method and `result`, of `epochs_taken`: `0.0312 ± 0.0041`, of one seed the
+    value."""
+    made = Table("method", "of", "result", ">epoch", ">error", ">nll", ">ece")
+    for row in rows:
+        of = row["trial"] or f"{row['seeds']} seeds"
+        cells = [_with_sd(row["epoch"], row["epoch_sd"], 1 if row["seeds"] > 1 else 0)]
+        cells += [_with_sd(row[name], row[f"{name}_sd"], 4) for name in ("error", "nll", "ece")]
+        made.add_row(row["method"], of, row["result"], *cells)
+    return made
+
+
+def _with_sd(value: float, sd: float | None, digits: int) -> str:
+    return f"{value:.{digits}f}" if sd is None else f"{value:.{digits}f} ± {sd:.{digits}f}"
 
 
 # ---- an evaluation -------------------------------------------------------------------------------
