@@ -135,6 +135,10 @@ def test_it_reads_as_it_did_then(old: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert read == 14
     table = " ".join(here("report", "small", "--format", "md", *storage).split())
     assert "soft_focal_default: our default;" in table
+    # Its diagnostics have no norm of the features.
+    norms = here("figures", "small", "--only", "norms", "--output", old / "drawn", *storage)
+    assert (old / "drawn" / "norms.png").is_file() and "norms: the features of" in norms
+    assert here("trials", "small", "--epochs", *storage).count("best_ece") == 4
     here("audit", "small-confirm", *storage)
     here("verify", "models:/small@champion", *storage)
     refused = here("run", old / "specs" / "small.yaml", *storage, check=2)
