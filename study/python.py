@@ -275,6 +275,8 @@ class Study:
     ) -> Study:
         """Retrain candidates with fresh seeds, then open the test split; returns the confirmation.
 
+        A study without a search is its own: it is measured as it is, and returned.
+
         top: so many trials on validation; pareto: the front, the default; trials: these. wait,
         nodes, slots: as of `run`.
         """
@@ -291,6 +293,9 @@ class Study:
             tracking=tracking,
         )
         self._of_study("confirm", options)
+        now = store.open_directory(self._directory, self._directory.name)
+        if now.confirms_itself:
+            return type(self).open(self._directory)
         return type(self).open(confirming_directory(self._directory))
 
     def report(

@@ -44,7 +44,7 @@ from study.answer.phrases import (
 )
 from study.answer.serving import other_way, temperature_text
 from study.schema.temperature import temperature_note
-from study.store.confirmed import RESTORE, matters_at_opening
+from study.store.confirmed import RESTORE, can_confirm_itself, matters_at_opening
 from study.store.files import PREDICTIONS, lost_predictions, stored_predictions
 from study.store.spending import not_begun
 from study.store.study import Study
@@ -181,7 +181,7 @@ def _confirms(found: Results) -> tuple[str, str]:
     does = "retrains the front with fresh seeds and opens the test split"
     if found.confirmation is not None:
         does = "resumes the confirmation, which is not finished"
-    elif found.study.can_confirm_itself and found.missing is None:
+    elif can_confirm_itself(found.study) and found.missing is None:
         does = "measures these trials on the test split, without training"
     return found.study.command("confirm"), does
 

@@ -21,7 +21,7 @@ from study.schema.errors import SpecError
 from study.schema.reading import parse_mapping, spec_from_mapping
 from study.schema.spec import StudySpec
 from study.schema.variant import Variant
-from study.store.confirmed import RESTORE, SUFFIX, confirming_directory
+from study.store.confirmed import RESTORE, SUFFIX, can_confirm_itself, confirming_directory
 from study.store.study import Study
 from study.store.trials import TrialRecord
 from trainables.config import value_at
@@ -53,7 +53,7 @@ class Asked:
 def confirms_itself(found: Results) -> bool:
     """Whether the study's own trials are measured: it has no search, and was not retrained yet."""
     begun = found.confirmation is not None or found.missing is not None
-    return found.study.confirms_itself or (found.study.can_confirm_itself and not begun)
+    return found.study.confirms_itself or (can_confirm_itself(found.study) and not begun)
 
 
 def check_own(found: Results, asked: Asked) -> None:

@@ -22,6 +22,18 @@ def confirming_directory(directory: Path) -> Path:
     return directory.with_name(directory.name + SUFFIX)
 
 
+def can_confirm_itself(study: Study) -> bool:
+    """Whether nothing is selected in a study: its trials are seeds of fixed settings, trained to
+    their end, whose models are kept."""
+    return not (
+        any(space.space for space in study.recorded_spaces.values())
+        or study.plain.get("early_stopping")
+        or study.plain.get("keep_models", "all") != "all"
+        or study.recorded.pruned
+        or study.confirms
+    )
+
+
 def confirming_study(study: Study, opened: Study | None = None) -> Study | None:
     """The study's confirmation, if it is beside it or itself. opened: as it was opened before."""
     if study.confirms_itself:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from study.store.confirmed import can_confirm_itself
 from study.store.files import checked_file
 from study.store.ledger_facts import is_opening
 from study.store.ledger_reader import LedgerReader
@@ -115,7 +116,7 @@ def tested_predictions(study: Study, record: TrialRecord) -> Predictions:
     if not study.is_confirmation:
         found = f"{study.name} is a search, which never opens the test split"
         mend = f"Open {study.name}-confirm, made by `calstudy confirm {study.name}`."
-        if study.can_confirm_itself:
+        if can_confirm_itself(study):
             found = f"{study.name} was not measured on the test split"
             mend = f"Run: {study.command('confirm')}"
         raise FieldError("split", found, mend)

@@ -155,7 +155,7 @@ class Study:
 
     @property
     def confirms_itself(self) -> bool:
-        """Whether its own trials are measured on test; see `can_confirm_itself`."""
+        """Whether its own trials are measured on test."""
         found = self.recorded.confirmation
         return found is not None and found.name == self.name
 
@@ -163,23 +163,6 @@ class Study:
     def is_confirmation(self) -> bool:
         """Whether its trials are measured on test."""
         return self.confirms is not None or self.confirms_itself
-
-    @property
-    def has_search(self) -> bool:
-        """Whether the trials of any method differ in more than their seed."""
-        return any(space.space for space in self.recorded_spaces.values())
-
-    @property
-    def can_confirm_itself(self) -> bool:
-        """Whether nothing was selected: its trials are seeds of fixed settings, trained to their
-        end, whose models are kept."""
-        return not (
-            self.has_search
-            or self.plain.get("early_stopping")
-            or self.plain.get("keep_models", "all") != "all"
-            or self.recorded.pruned
-            or self.confirms
-        )
 
     @property
     def goes_on(self) -> str:

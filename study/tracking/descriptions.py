@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from study.schema.early_stopping import EarlyStopping
 from study.schema.objective import epoch_note
+from study.store.confirmed import can_confirm_itself
 
 if TYPE_CHECKING:
     from study.store.study import Study
@@ -35,7 +36,7 @@ def description(study: Study) -> str:
     samples = study.recorded.sizes
     better = {"maximize": "higher", "minimize": "lower"}
     sought = " and ".join(f"{o.metric} ({better[o.direction]} is better)" for o in study.objectives)
-    if study.can_confirm_itself or study.confirms_itself:
+    if can_confirm_itself(study) or study.confirms_itself:
         what = f"Methods of training-time calibration, without a search. Objectives: {sought}."
         trials = (
             f"The run `{study.name}` is the study; its child run `METHOD/0007` is trial 7 of a"

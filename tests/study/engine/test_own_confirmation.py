@@ -14,7 +14,9 @@ from search_spaces import strict_yaml
 from study.answer.confirmation import results_of
 from study.audit.audit import audit
 from study.audit.result import AuditReport
+from study.engine import candidates
 from study.engine import confirm as confirming
+from study.store.confirmed import can_confirm_itself
 from study.store.study import Study, open_study
 from tests.study.command_line import here, here_json, write_spec
 from trainables.loading.cache import prepare
@@ -213,7 +215,7 @@ def test_all_trials_must_have_ended(trained: Path) -> None:
 )
 def test_others_are_retrained_as_before(tmp_path: Path, keys: dict[str, Any]) -> None:
     here("run", spec(tmp_path, **keys), "--storage", tmp_path)
-    assert not opened(tmp_path).can_confirm_itself
+    assert not can_confirm_itself(opened(tmp_path))
     here("confirm", "fixed", "--seeds", 1, "--storage", tmp_path)
     assert opened(tmp_path, "fixed-confirm").confirms == "fixed"
     assert not opened(tmp_path).confirms_itself
@@ -224,7 +226,7 @@ def test_a_confirmation_begun_before_goes_on(
 ) -> None:
     """By an earlier version, which retrained the trials of such a study too."""
     with monkeypatch.context() as patch:
-        patch.setattr(Study, "can_confirm_itself", property(lambda self: False))
+        patch.setattr(candidates, "can_confirm_itself", lambda study: False)
         here("confirm", "fixed", "--seeds", 1, "--storage", trained)
     assert "resumes" not in here("answer", "fixed", "--storage", trained)
     here("confirm", "fixed", "--seeds", 2, "--storage", trained)
