@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from study.engine.candidates import Asked
+from study.answer.confirmation import results_of
+from study.engine.candidates import Asked, confirms_itself
 from study.engine.confirm import confirm
 from study.engine.display import Display
 from study.engine.preparation import existing_study, is_trained, prepare_data
@@ -15,6 +16,7 @@ from study.schema.errors import SpecError
 from study.schema.spec import StudySpec
 from study.schema.uris import TrackingError
 from study.schema.wait import NO_WAIT, Wait
+from study.store.confirmed import SUFFIX
 from study.store.study import Study, open_directory
 from study.tracking.projection import sync
 
@@ -78,6 +80,10 @@ def train(
 def measured(study: Study, place: Place, display: Display, stopping: Stopping) -> Reproduced:
     """Measure a trained study on test, once per model. Raises UserError before anything is
     opened."""
+    if not confirms_itself(results_of(study)):
+        found = f"was confirmed in {study.name}{SUFFIX}, which retrained its trials"
+        mend = "Reproduce the table in another --storage."
+        raise SpecError(study.name, "", found, mend)
     outcome, untracked = confirm(
         study,
         Asked(),

@@ -7,6 +7,7 @@ A study without a search is its own confirmation: its trials are measured, and n
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 from study.store.recorded import Opened
@@ -25,8 +26,9 @@ def confirming_directory(directory: Path) -> Path:
 def can_confirm_itself(study: Study) -> bool:
     """Whether nothing is selected in a study: its trials are seeds of fixed settings, trained to
     their end, whose models are kept."""
+    spaces = [space.space.values() for space in study.recorded_spaces.values()]
     return not (
-        any(space.space for space in study.recorded_spaces.values())
+        any(isinstance(entry, dict) for entry in chain(*spaces))  # a plain value is fixed
         or study.plain.get("early_stopping")
         or study.plain.get("keep_models", "all") != "all"
         or study.recorded.pruned

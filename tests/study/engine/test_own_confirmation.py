@@ -23,7 +23,10 @@ from trainables.loading.cache import prepare
 
 pytestmark = pytest.mark.slow
 
-METHODS = ["cross_entropy", {"label": "focal_3", "name": "focal", "gamma": 3.0}]
+METHODS = [
+    "cross_entropy",
+    {"label": "focal_3", "name": "focal", "gamma": 3.0, "values": {"optimizer.lr": 0.05}},
+]
 
 
 def spec(folder: Path, **keys: Any) -> Path:
