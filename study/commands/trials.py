@@ -43,8 +43,9 @@ def trials(study: str, file: Path | None, epochs: bool, storage: str | None, as_
     """List every trial, or write them to a CSV file.
 
     Each with its state, hyperparameters, validation metrics and cost. The CSV file and --json of a
-    confirmation, STUDY-confirm, also have each seed's metrics on the test split, as test_ece. In
-    Python, Study.open(STUDY).trials() returns the same as a pandas DataFrame.
+    confirmation (STUDY-confirm, or a study without a search that was measured) also have each
+    seed's metrics on the test split, as test_ece. In Python, Study.open(STUDY).trials() returns the
+    same as a pandas DataFrame.
 
     --epochs: the epoch that result: last, best_accuracy, best_nll and best_ece would have taken,
     without training again, and its error, NLL and ECE on the validation split that chose it: the

@@ -229,6 +229,8 @@ def confirmed_facts(choice: Choice, level: float = LEVEL) -> Facts | None:
         "seeds": seeds,
         "test_samples": confirmation.study.recorded.sizes["test"],
     }
+    if confirmation.study.confirms_itself:  # absent else, as the next
+        facts["itself"] = True
     if level != LEVEL:  # absent where it is the usual one: these facts identify a version
         facts["level"] = level
     return facts
@@ -282,6 +284,7 @@ def _confirmed_section(facts: Facts) -> list[str]:
     serves = facts["serves"]
     if confirmed is None:
         return []
+    is_own = confirmed.get("itself", False)
     seeds = confirmed["seeds"]
     tests = [seed["test"] for seed in seeds if seed["test"] is not None]
     searched = confirmed["searched"]
@@ -292,7 +295,10 @@ def _confirmed_section(facts: Facts) -> list[str]:
             [seed["validation"][name] for seed in seeds if name in seed["validation"]]
         )
         test = _over([found[name][0] for found in tests]) if tests else "not measured"
-        rows.append(f"| {_named(name, serves)} | {before} | {validation} | {test} |")
+        cells = [_named(name, serves), before, validation, test]
+        if is_own:
+            del cells[1]
+        rows.append(f"| {' | '.join(cells)} |")
     shown = ("accuracy", "ece", metrics.AFTER_TEMPERATURE + "ece", as_served("nll", serves))
     floors = facts.get("floors", {})
     each = []
@@ -309,16 +315,23 @@ def _confirmed_section(facts: Facts) -> list[str]:
     median = (
         ", the seed with the median validation value of the first objective" * confirmed["median"]
     )
+    title = f"## Confirmation: {len(seeds)} fresh seeds of `{_model(confirmed)}`, {whose}"
+    head = [
+        "| | search, validation | fresh seeds, validation | fresh seeds, test |",
+        "|---|---|---|---|",
+    ]
+    if is_own:
+        title = f"## Confirmation: {len(seeds)} seeds of `{_model(confirmed)}`, {whose}"
+        head = ["| | validation | test |", "|---|---|---|"]
     return [
-        f"## Confirmation: {len(seeds)} fresh seeds of `{_model(confirmed)}`, {whose}",
+        title,
         (
             f"This model is seed {_seed(confirmed['registered'])}{median}. Mean and standard"
             f" deviation over seeds. The test split ({confirmed['test_samples']} samples) was not"
             " used for any selection."
         ),
         "",
-        "| | search, validation | fresh seeds, validation | fresh seeds, test |",
-        "|---|---|---|---|",
+        *head,
         *rows,
         "",
         f"Test metrics per seed, with {percent(confirmed.get('level', LEVEL))} intervals:",

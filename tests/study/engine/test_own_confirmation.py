@@ -115,7 +115,8 @@ def test_answer_report_trials_and_mlflow_read_it_as_a_confirmation(trained: Path
     assert len(tested) == 4
     here("export", "fixed", "--name", "fixed", "--storage", trained)
     (version,) = client.search_model_versions("name = 'fixed'")
-    assert "test" in version.description
+    assert "## Confirmation: 2 seeds of `" in version.description
+    assert "| | validation | test |" in version.description
 
 
 def test_seeds_added_later_are_counted(trained: Path) -> None:
