@@ -232,7 +232,7 @@ def _print(found: Reproduction) -> None:
         console.print(made)
     if found.findings:
         made = Table(*_aligned(CLAIM_HEADINGS), title="the paper's claims")
-        for claim in claims_of(found):
+        for claim in claims_of(found, reasons):
             made.add_row(*claim)
         console.print(made)
         console.say(CLAIMS_CAPTION)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 
 from study.answer.confirmation import Confirmation, Confirmed, results_of
-from study.reproduction.claims import Finding, Pair, judge_claims
+from study.reproduction.claims import CANNOT, Finding, Pair, judge_claims
 from study.reproduction.measured import Measure, Model, measured, split_variances
 from study.reproduction.studies import Asked
 from study.reproduction.table import Column, PaperTable, Row
@@ -26,6 +25,8 @@ from study.store.study import Study
 from study.store.trials import TrialRecord
 from trainables.outputs.predictions import Predictions
 from trainables.problems import FieldError
+
+SHORT = "short form"
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ def reproduction_of(asked: Asked, studies: Mapping[str, Study]) -> Reproduction:
     return Reproduction(
         asked,
         verdicts,
-        judge_claims([_pair(table, place, rows) for place in range(len(table.claims))]),
+        _findings(asked, rows),
         tuple(studies.values()),
         {name: len(found.values) for name, found in rows.items()},
         tuple(filter(None, (one.added for one in confirmed.values()))),
@@ -161,13 +162,20 @@ def _doubts(asked: Asked, column: Column, row: Row) -> Iterable[str]:
     table = asked.table
     network = asked.published_network
     if asked.short:
-        yield "short form"
+        yield SHORT
     if asked.other_data is not None:
         yield f"other data: {asked.other_data}"
     for word, doubts in (("uncertain source", table.uncertain), ("unknown", table.unknown)):
         for doubt in doubts:
             if doubt.covers(network, row.name, column.name):
                 yield f"{word}: {doubt.what}"
+
+
+def _findings(asked: Asked, rows: Mapping[str, Seeds]) -> list[Finding]:
+    claims = asked.table.claims
+    if asked.short:
+        return [Finding(CANNOT, 0, SHORT) for _ in claims]
+    return judge_claims([_pair(asked.table, place, rows) for place in range(len(claims))])
 
 
 def _pair(table: PaperTable, place: int, rows: Mapping[str, Seeds]) -> Pair:
@@ -184,10 +192,3 @@ def _pair(table: PaperTable, place: int, rows: Mapping[str, Seeds]) -> Pair:
 
     than = side(claim.than) if isinstance(claim.than, str) else scale * claim.than
     return Pair(side(claim.row), than, claim.higher is not None)
-
-
-def decimals_of(column: Column, value: float | None) -> str:
-    """A value of the column as it is printed; `-` for none."""
-    if value is None or not math.isfinite(value):
-        return "-"
-    return f"{value:.{column.digits}f}"

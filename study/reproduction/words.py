@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from study.answer.phrases import counted
+from study.answer.phrases import counted, data_of
 from study.reproduction.claims import Finding
 from study.reproduction.reproduction import Reproduction
 from study.reproduction.table import Claim, Column
 from study.reproduction.verdict import ALONE, DIFFERS, FAILED, Verdict
-from study.store.study import Study
 from trainables.metrics import describe, described
 
 AFTER = {"ece_grid": "after T by ECE", "nll": "after T by NLL"}
@@ -71,11 +70,14 @@ class Reasons:
         if verdict.word == DIFFERS and verdict.distance is not None:
             digits = column.digits + (column.step is not None)
             return f"{DIFFERS} by {-verdict.distance:+.{digits}f}"
-        numbers = [self._numbers.setdefault(one, len(self._numbers) + 1) for one in verdict.reasons]
-        if verdict.word == ALONE and not numbers:
+        if verdict.word == ALONE and not verdict.reasons:
             return ""
-        named = f" [{', '.join(map(str, numbers))}]" if numbers else ""
-        return f"{verdict.word}{named}"
+        return verdict.word + self.named(*verdict.reasons)
+
+    def named(self, *reasons: str) -> str:
+        """` [1, 2]`: the numbers of the reasons; empty for none."""
+        numbers = [self._numbers.setdefault(one, len(self._numbers) + 1) for one in reasons]
+        return f" [{', '.join(map(str, sorted(numbers)))}]" if numbers else ""
 
     def lines(self) -> Iterator[str]:
         """Each number with its reason."""
@@ -92,10 +94,10 @@ def alone(found: Reproduction) -> list[Column]:
     ]
 
 
-def claim_text(claim: Claim, finding: Finding, column: Column) -> list[str]:
+def claim_text(claim: Claim, finding: Finding, column: Column, reasons: Reasons) -> list[str]:
     """The cells of a claim: the sentence, our difference, its interval, p, the word."""
     if finding.difference is None or finding.low is None or finding.high is None:
-        return [claim.says, "-", "-", "-", f"{finding.word}: {finding.reason}"]
+        return [claim.says, "-", "-", "-", finding.word + reasons.named(finding.reason)]
     digits = column.digits + (column.step is not None)
     values = [f"{value:+.{digits}f}" for value in (finding.difference, finding.low, finding.high)]
     p = "" if finding.p is None else f"{finding.p:.2g}"
@@ -146,13 +148,8 @@ def _measured(found: Reproduction) -> str:
     return (
         f"Ours: {names}; {seeds} a method, each measured once on {found.samples:,} sealed test"
         f" {noun} of {data_of(found.studies[0])}. Temperatures: fitted on the whole validation"
-        f" split, without a prior."
+        " split, without a prior."
     )
-
-
-def data_of(study: Study) -> str:
-    data = study.plain["data"]
-    return str(data["name"] if isinstance(data, dict) else data)
 
 
 def _judged(found: Reproduction) -> str:

@@ -52,10 +52,10 @@ def alone_of(
         yield [row.name, *cells]
 
 
-def claims_of(found: Reproduction) -> Iterable[list[str]]:
+def claims_of(found: Reproduction, reasons: Reasons) -> Iterable[list[str]]:
     """The cells of each claim, under CLAIM_HEADINGS."""
     for claim, finding in zip(found.table.claims, found.findings, strict=True):
-        yield claim_text(claim, finding, found.table.column(claim.column))
+        yield claim_text(claim, finding, found.table.column(claim.column), reasons)
 
 
 # ---- Markdown ------------------------------------------------------------------------------------
@@ -74,7 +74,7 @@ def to_markdown(found: Reproduction) -> str:
     if own:
         lines += _markdown(["ours alone", *map(heading, own)], alone_of(found, own, reasons))
     if found.findings:
-        lines += _markdown(list(CLAIM_HEADINGS), claims_of(found))
+        lines += _markdown(list(CLAIM_HEADINGS), claims_of(found, reasons))
         lines += [textwrap.fill(CLAIMS_CAPTION, WIDTH), ""]
     for line in reasons.lines():
         lines += [textwrap.fill(line, WIDTH), ""]
