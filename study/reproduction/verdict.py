@@ -48,7 +48,7 @@ class Verdict:
     """One of five words, and what it comes from: `reasons` say why it is not judged.
 
     mean, sd: of our seeds, where they are finite; sd needs two. half: mean ± half is where the
-    published value would lie in 95 of 100 papers like it. distance: published - mean.
+    published value would lie in 95 of 100 papers like it. distance: mean - published.
     """
 
     word: str
@@ -162,7 +162,7 @@ def _verdict(cell: Cell, runs: int, rounding: float, reasons: list[str]) -> Verd
         half = float(half_width(sd, seeds, runs, cell.split_variance, rounding))
     if cell.published is None:
         return Verdict(ALONE, (), mean, sd, half)
-    distance = None if mean is None else cell.published - mean
+    distance = None if mean is None else mean - cell.published
     if reasons or distance is None or half is None:
         return Verdict(CANNOT, tuple(reasons), mean, sd, half, distance)
     slack = ROUNDING * max(abs(cell.published), half)

@@ -69,7 +69,7 @@ class Reasons:
         """`agrees`, `differs by +0.42`, `cannot be judged [1, 2]`."""
         if verdict.word == DIFFERS and verdict.distance is not None:
             digits = column.digits + (column.step is not None)
-            return f"{DIFFERS} by {-verdict.distance:+.{digits}f}"
+            return f"{DIFFERS} by {verdict.distance:+.{digits}f}"
         if verdict.word == ALONE and not verdict.reasons:
             return ""
         return verdict.word + self.named(*verdict.reasons)
@@ -163,7 +163,8 @@ def _judged(found: Reproduction) -> str:
     return (
         f"{counted(judged, 'cell')} judged, {differ} differ; {found.by_chance:.1f} would by chance"
         " alone if every protocol were the paper's. ±: the half-width of the interval around our"
-        " mean in which the paper's number would lie in 95 of 100 such papers."
+        " mean in which the paper's number would lie in 95 of 100 such papers. differs by: ours less"
+        " the paper's."
     )
 
 

@@ -36,9 +36,9 @@ def judged(cell: Cell, **given):
 def test_the_interval_is_of_one_more_run() -> None:
     found = judged(Cell(OURS, published=5 + REACH - 0.01))
     assert found.word == AGREES
-    assert found == approx_of(found, mean=5.0, sd=1.0, half=REACH, distance=REACH - 0.01)
+    assert found == approx_of(found, mean=5.0, sd=1.0, half=REACH, distance=0.01 - REACH)
     assert judged(Cell(OURS, published=5 + REACH + 0.01)).word == DIFFERS
-    assert judged(Cell(OURS, published=5 - REACH - 0.01)).distance == approx(-REACH - 0.01)
+    assert judged(Cell(OURS, published=5 - REACH - 0.01)).distance == approx(REACH + 0.01)
 
 
 def approx_of(found, **wanted):
@@ -86,7 +86,7 @@ def test_all_seeds_may_give_one_temperature() -> None:
     half_step = rounding_of(1, step=0.1)
     assert judged(Cell(one, published=2.5), rounding=half_step).word == AGREES
     other = judged(Cell(one, published=2.6), rounding=half_step)
-    assert (other.word, other.distance) == (DIFFERS, approx(0.1))
+    assert (other.word, other.distance) == (DIFFERS, approx(-0.1))
 
 
 @pytest.mark.parametrize(("values", "words"), [((5.0,), "1 seed,"), ((5.0, 6.0), "2 seeds,")])
