@@ -160,11 +160,12 @@ def _judged(found: Reproduction) -> str:
     if not judged:
         return "No cell can be judged."
     differ = sum(one.word == DIFFERS for one in found.judged)
+    verb = "differs" if differ == 1 else "differ"
     return (
-        f"{counted(judged, 'cell')} judged, {differ} differ; {found.by_chance:.1f} would by chance"
+        f"{counted(judged, 'cell')} judged, {differ} {verb}; {found.by_chance:.1f} would by chance"
         " alone if every protocol were the paper's. ±: the half-width of the interval around our"
-        " mean in which the paper's number would lie in 95 of 100 such papers. differs by: ours less"
-        " the paper's."
+        " mean in which the paper's number would lie in 95 of 100 such papers. differs by: ours"
+        " less the paper's."
     )
 
 
