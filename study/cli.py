@@ -119,7 +119,7 @@ def calstudy() -> None:
     calstudy logs digits -f --address A   follow one
     calstudy stop digits --address A      stop it; submit again to resume
 
-    Only confirm opens the test split; all other results are on validation.
+    Only confirm and reproduce open the test split; the rest is on validation.
     """
     ensure_home()
     take_handed()

@@ -81,7 +81,7 @@ def reproduce(
     tracking: str | None,
     as_json: bool,
 ) -> None:
-    """Train what a paper's table needs, and print our numbers beside the published ones.
+    """Train a paper's table and print its numbers beside ours.
 
     TABLE is one of calstudy's, which the command lists if none is given, or a file NAME.table.yaml
     of your own. Its studies are trained, then measured on the sealed test split, once per model. To
