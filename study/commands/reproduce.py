@@ -97,6 +97,8 @@ def reproduce(
         return
     if as_json and form != "text":
         raise click.UsageError("use only one of --json and --format.")
+    if output is not None and form == "text" and not as_json:
+        raise click.UsageError("--output needs a --format: md, latex or csv, or --json.")
     with Ending(errors, errors) as stopping:
         with Steps(errors) as steps:
             steps("importing torch")
@@ -125,15 +127,17 @@ def reproduce(
 def _studies(asked: Asked, place: Place, stopping: Ending) -> dict[str, Reproduced]:
     """The table's studies, trained, and measured if they have rows, by name in the table."""
     from study.engine.reproduce import measured, tracked, train
+    from study.reproduction.studies import located_data
     from study.store.study import begun
     from study.terminal.display import ConsoleDisplay
 
     display = ConsoleDisplay(errors)
     ended = {}
     for entry in asked.table.studies:
-        parsed = asked.parsed(entry, place.root)
-        spec, opened = begun(parsed, str(place.root))
-        _predict(asked, entry, spec, opened, place)
+        with located_data(asked, entry):
+            parsed = asked.parsed(entry, place.root)
+            spec, opened = begun(parsed, str(place.root))
+            _predict(asked, entry, spec, opened, place)
         done = train(spec, parsed.file_name, opened, place, display, stopping)
         if done.study is not None and entry.seeds is None:
             done = measured(done.study, place, display, stopping)
@@ -190,8 +194,6 @@ def _write(found: Reproduction, form: str, output: Path | None) -> None:
     from trainables.files.output import write_output
 
     if form == "text":
-        if output is not None:
-            raise click.UsageError("--output needs a --format: md, latex or csv, or --json.")
         _print(found)
         return
     if form == "json" and output is None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -137,6 +138,24 @@ class Asked:
             return {**settings, **self.data, "name": name}
         kept = {key: value for key, value in settings.items() if key in KEPT}
         return {**kept, **self.data, "name": name}
+
+
+@contextmanager
+def located_data(asked: Asked, entry: StudyEntry) -> Iterator[None]:
+    """Errors of the data name --data if that was given, else say how to get what is missing."""
+    try:
+        yield
+    except SpecError as error:
+        first, _, rest = error.path.partition(".")
+        if asked.data is not None and first == "data":
+            raise SpecError("--data", rest, error.found, error.mend) from None
+        if asked.data is not None and first == "model":
+            raise SpecError("--data", "", error.found, "Give data of the paper's kind.") from None
+        if error.path != "data.path":
+            raise
+        head = f"How to get the data: {asked.table.spec_file(entry.name, short=False)}."
+        mend = f"{error.mend} {head} If they are elsewhere, give --data PATH.".strip()
+        raise SpecError(error.file_name, error.path, error.found, mend) from None
 
 
 def check_classes(asked: Asked, classes: int) -> None:
