@@ -163,11 +163,13 @@ def with_probe(found: Planned, file_name: str, probe: bool, where: Where) -> Pla
     from study.engine.budget import expected_costs
     from study.engine.probe import probe_here, probe_on_cluster, slots_here
     from study.store.place import check_room
+    from study.store.targets import Targets
 
     spec = found.study
     digest = found.prepared.digest
     labels = [variant.label for variant in spec.variants]
-    on_cluster: Callable[..., ProbedStudy] | None = None
+    targets = Targets(found.folder.parent)
+    prober: Callable[..., ProbedStudy] = partial(probe_here, targets=targets)
     with ExitStack() as stack:
         steps = stack.enter_context(Steps(errors))
         if where.address is not None:
@@ -190,15 +192,15 @@ def with_probe(found: Planned, file_name: str, probe: bool, where: Where) -> Pla
                 else:
                     nodes.append(node)
             slots = max(slots_on(nodes, each) for each in spec.needs.values())
-            on_cluster = partial(probe_on_cluster, off=off)
+            prober = partial(probe_on_cluster, targets=targets, off=off)
         elif probe:
             slots = slots_here(spec, where.cpus)
         probed = None
         if probe:
-            probed = (on_cluster or probe_here)(spec, file_name, digest, labels, steps)
+            probed = prober(spec, file_name, digest, labels, steps)
         room = partial(check_room, file_name, found.folder)
         expected = expected_costs(
-            spec, file_name, found.stored, digest, steps, on_cluster, probed, room
+            spec, file_name, found.stored, digest, steps, prober, probed, room
         )
     if probed is None:
         return replace(found, expected=expected)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from study.analysis.prediction import predict
-from study.engine.probe import ProbedStudy, probe_here
+from study.engine.probe import ProbedStudy
 from study.schema.errors import SpecError
 from study.schema.resources import Resources
 from study.schema.spec import StudySpec
@@ -116,7 +116,7 @@ def expected_costs(
     stored: Study | None,
     digest: str,
     say: Callable[[str], None],
-    probe: Callable[..., ProbedStudy] | None = None,
+    probe: Callable[..., ProbedStudy],
     probed: ProbedStudy | None = None,
     room: Callable[[float], None] = lambda disk: None,
 ) -> dict[str, float]:
@@ -124,8 +124,8 @@ def expected_costs(
     probe.
 
     stored: the study as it exists. digest: of the data. probe: `probe_on_cluster` where Ray is
-    joined; default: `probe_here`. room: is told the bytes of all trials of what was probed. Without
-    a budget nothing is probed. Raises SpecError if the budget cannot pay for what is tried first,
+    joined, else `probe_here`. room: is told the bytes of all trials of what was probed. Without a
+    budget nothing is probed. Raises SpecError if the budget cannot pay for what is tried first,
     or a method fails in the probe.
     """
     if spec.budget is None:
@@ -138,7 +138,7 @@ def expected_costs(
     if missing := [label for label in records.labels if label not in expected]:
         probed_here = probed is None
         if probed is None:
-            probed = (probe or probe_here)(spec, file_name, digest, missing, say)
+            probed = probe(spec, file_name, digest, missing, say)
         prediction = predict(
             spec, {label: probed.probes[label] for label in missing}, 1, stopping=True
         )

@@ -29,10 +29,11 @@ from study.machines.ray_compat import label_selector
 from study.machines.ray_session import Offer, check_fits, ray_nodes
 from study.machines.stopping import temporary_folder
 from study.schema import own_code
-from study.schema.errors import SpecError
+from study.schema.errors import SpecError, located
 from study.schema.resources import Resources, fitting, sharing, slots
 from study.schema.spec import StudySpec
 from study.schema.variant import Space, with_values
+from study.store.targets import Targets
 from trainables.plain import Plain, Value
 from trainables.training.probe_cost import Cost
 
@@ -117,9 +118,13 @@ def _ends(path: str, entry: BaseDistribution) -> list[tuple[float, Value]]:
     return [(weight, low), (1 - weight, high)]
 
 
-def _job(spec: StudySpec, label: str, digest: str) -> tuple[list[float], Job]:
-    """The weights of what is probed for a label, and the job."""
-    base = spec.trial_mapping(label)
+def _job(
+    spec: StudySpec, file_name: str, label: str, digest: str, targets: Targets
+) -> tuple[list[float], Job]:
+    """The weights of what is probed for a label, and the job. Raises SpecError for a target that is
+    not there."""
+    with located(file_name, f"methods.{label}"):
+        base = targets.named_in(spec.trial_mapping(label))
     resources = spec.resources_of(label)
     weights = []
     configs = []
@@ -152,11 +157,12 @@ def probe_here(
     digest: str,
     labels: Iterable[str],
     say: Say,
+    targets: Targets,
     cpus: int | None = None,
 ) -> ProbedStudy:
     """Probe the methods one after another, each in as many processes of its own as trials train
     beside each other. Raises SpecError naming one that fails."""
-    jobs = {label: _job(spec, label, digest) for label in labels}
+    jobs = {label: _job(spec, file_name, label, digest, targets) for label in labels}
     slots_here(spec, cpus)  # refuses what does not fit
     ours = own_cpus(cpus).count
     copies = {label: _copies(spec.resources_of(label), ours) for label in jobs}
@@ -261,6 +267,7 @@ def probe_on_cluster(
     digest: str,
     labels: Iterable[str],
     say: Say,
+    targets: Targets,
     off: Collection[str] = (),
 ) -> ProbedStudy:
     """Probe each method in Ray tasks with the resources of its trials, on the joined cluster: in as
@@ -271,7 +278,7 @@ def probe_on_cluster(
 
     from study.engine.probe_worker import answer
 
-    jobs = {label: _job(spec, label, digest) for label in labels}
+    jobs = {label: _job(spec, file_name, label, digest, targets) for label in labels}
     nodes = [
         node["Resources"] for node in ray_nodes() if node["Alive"] and node["NodeID"] not in off
     ]

@@ -26,7 +26,7 @@ from study.engine.preparation import (
     prepare_data,
     record_spec,
 )
-from study.engine.probe import probe_on_cluster
+from study.engine.probe import probe_here, probe_on_cluster
 from study.machines.admission import fit_again, needed_of
 from study.machines.autoscaler import Demand, asking
 from study.machines.fit_nodes import PATIENCE, FitNodes
@@ -113,7 +113,10 @@ def run_study(
             if any(each.gpu for each in spec.needs.values()):
                 steps("trying the GPU")
             check_machine(spec, directory, stored, cpus)
-            expected = expected_costs(spec, file_name, stored, prepared.digest, steps, room=room)
+            probe = partial(probe_here, targets=targets)
+            expected = expected_costs(
+                spec, file_name, stored, prepared.digest, steps, probe, room=room
+            )
     make_folders(spec, directory, stored)
     if line := kept_line(spec):
         display.say(line)
@@ -128,7 +131,8 @@ def run_study(
         ) as cluster,
     ):
         if address is not None:
-            probe = partial(probe_on_cluster, off=[unfit.node for unfit in cluster.unfit])
+            off = [unfit.node for unfit in cluster.unfit]
+            probe = partial(probe_on_cluster, targets=targets, off=off)
             expected = expected_costs(
                 spec, file_name, stored, prepared.digest, steps, probe, room=room
             )

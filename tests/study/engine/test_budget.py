@@ -7,7 +7,8 @@ import pytest
 from mlflow import MlflowClient
 
 from study.analysis.prediction import Probes
-from study.engine import budget
+from study.engine import probe as probing
+from study.engine import run
 from study.engine.budget import Spending
 from study.engine.probe import ProbedStudy
 from study.schema.reading import spec_from_mapping
@@ -101,12 +102,13 @@ def hourly(monkeypatch: pytest.MonkeyPatch) -> None:
     cost = Cost(**{**MEASURED.__dict__, "epoch_wall": 1800.0})
 
     def probe(
-        spec: object, file_name: str, digest: str, labels: list[str], say: object
+        spec: object, file_name: str, digest: str, labels: list[str], say: object, targets: object
     ) -> ProbedStudy:
         probes: dict[str, Probes] = {label: [(1.0, cost)] for label in labels}
         return ProbedStudy(probes, None, None)
 
-    monkeypatch.setattr(budget, "probe_here", probe)
+    for module in (probing, run):
+        monkeypatch.setattr(module, "probe_here", probe)
 
 
 @pytest.mark.usefixtures("hourly")
