@@ -154,6 +154,7 @@ def _predict(
     asked: Asked, entry: StudyEntry, spec: StudySpec, opened: Study | None, place: Place
 ) -> None:
     """Check what the study needs and, where no trial has begun, say what it is going to cost."""
+    from study.answer.phrases import counted
     from study.commands.plan import Planned, Where, print_prediction, with_probe
     from study.engine.preparation import check_machine, prepare_data
     from study.engine.reproduce import refuse_search
@@ -170,7 +171,8 @@ def _predict(
     folder = place.root / spec.name
     if place.address is None:
         check_machine(spec, folder, opened, place.cpus)
-    errors.say(f"{spec.name}: {len(spec.variants)} methods, {spec.trials} seeds each")
+    methods = counted(len(spec.variants), "method")
+    errors.say(f"{spec.name}: {methods}, {counted(spec.trials, 'seed')} each")
     where = Where(place.address, place.wait, place.cpus)
     found = with_probe(Planned(spec, folder, prepared, opened), file_name, True, where)
     print_prediction(found, errors)

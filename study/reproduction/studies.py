@@ -117,15 +117,17 @@ class Asked:
 
     @property
     def other_data(self) -> str | None:
-        """The data set that was given in place of the studies' own; None: their own, maybe
-        elsewhere."""
+        """What was given in place of the studies' own data; None: their own, maybe elsewhere."""
         file = self.table.spec_file(self.table.studies[-1].name, self.short)
         with located(file.name):
-            own = strict_yaml.read(file).get("data")
-        now = _settings(self._data(own))
-        if self.data is None or now["name"] == _settings(own)["name"]:
+            own = _settings(strict_yaml.read(file).get("data"))
+        now = _settings(self._data(dict(own)))
+        if now["name"] != own["name"]:
+            return Path(str(now.get("path") or now["name"])).name
+        changed = {key: now[key] for key in now if key != "path" and now[key] != own.get(key)}
+        if not changed:
             return None
-        return Path(str(now.get("path") or now["name"])).name
+        return ", ".join([str(now["name"]), *(f"{key}: {changed[key]}" for key in changed)])
 
     def _data(self, own: Plain) -> Plain:
         """The data of a study: its own, maybe elsewhere, or others, which keep its splits and what

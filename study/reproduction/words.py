@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from study.answer.phrases import counted, data_of
 from study.reproduction.claims import Finding
 from study.reproduction.reproduction import Reproduction
-from study.reproduction.table import Claim, Column
+from study.reproduction.table import EVERY_NETWORK, Claim, Column
 from study.reproduction.verdict import ALONE, DIFFERS, FAILED, Verdict
 from trainables.metrics import describe, described
 
@@ -154,7 +154,7 @@ def _measured(found: Reproduction) -> str:
 
 def _judged(found: Reproduction) -> str:
     """How many cells differ, and how many would by chance."""
-    if not any(found.table.published.values()):
+    if not found.table.published.get(found.asked.published_network or EVERY_NETWORK):
         return "No numbers of the paper are on file: ours alone."
     judged = len(found.judged)
     if not judged:
