@@ -95,6 +95,11 @@ def here(*words: object, check: int | None = 0) -> str:
     return "".join(_here(words, check))
 
 
+def here_apart(*words: object) -> tuple[str, str]:
+    """What it printed, and what it said on standard error."""
+    return _here(words, 0)
+
+
 def here_json(*words: object) -> Any:
     return json.loads(_here((*words, "--json"), 0)[0])
 

@@ -1,4 +1,4 @@
-"""Small tables of one's own, for the command: one study of digits, or two, one guided by another."""
+"""Small tables of digits, for the command: of one study, or of two, one guided by the other."""
 
 from pathlib import Path
 from typing import Any
