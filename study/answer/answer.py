@@ -161,10 +161,7 @@ def _unconfirmed(found: Results, level: float) -> Answer:
             f" these {noun} alone."
         )
     sentences += [
-        (
-            f"Not known yet: its values on the sealed test {noun}, and how much another seed"
-            " changes them."
-        ),
+        _not_known(study),
         "" if taken.lost else other_way(found),
         temperature_text(study, study, record, level),
         _doubt(choice),
@@ -175,6 +172,13 @@ def _unconfirmed(found: Results, level: float) -> Answer:
         following.insert(0, _resume(found))
     lost = named({**taken.lost, **uncompared})
     return Answer(tuple(filter(None, sentences)), tuple(following), choice, lost)
+
+
+def _not_known(study: Study) -> str:
+    unknown = f"Not known yet: its values on the sealed test {study.recorded.noun}"
+    if can_confirm_itself(study) and study.planned > 1:
+        return f"{unknown}."
+    return f"{unknown}, and how much another seed changes them."
 
 
 def _confirms(found: Results) -> tuple[str, str]:

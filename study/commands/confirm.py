@@ -249,9 +249,10 @@ def _print(found: Confirmation, sizes: Sizes) -> None:
         _print_shift(found, name)
     serves = search.serves
     other = other_than(serves)
+    searched = "" if found.study.confirms_itself else f"; {searched_for(search.objectives)}"
     console.say(
         f"registered models are served {IN_WORDS[serves]} (`calstudy export {search.name} ..."
-        f" --{other}`: {IN_WORDS[other]}); {searched_for(search.objectives)}"
+        f" --{other}`: {IN_WORDS[other]}){searched}"
     )
     names = {row.label: row.name for row in found.rows}
     front = [names[label] for label in _front_on_test(found)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -100,6 +101,7 @@ def reproduce(
     if output is not None and form == "text" and not as_json:
         raise click.UsageError("--output needs a --format: md, latex or csv, or --json.")
     with Ending(errors, errors) as stopping:
+        stopping.resume = _resumes()
         with Steps(errors) as steps:
             steps("importing torch")
             from study.engine.reproduce import Place
@@ -121,12 +123,25 @@ def reproduce(
             raise SystemExit(INTERRUPTED)
 
 
+def _resumes() -> str:
+    """The command as it was given."""
+    context = click.get_current_context()
+    words = [str(context.params["table"])]
+    for option in context.command.params[1:]:
+        value = context.params.get(str(option.name))
+        if value is True:
+            words.append(option.opts[0])
+        elif value not in (None, False, option.default):
+            words += [option.opts[0], str(value)]
+    return shlex.join(["calstudy", "reproduce", *words])
+
+
 # ---- the studies ---------------------------------------------------------------------------------
 
 
 def _studies(asked: Asked, place: Place, stopping: Ending) -> dict[str, Reproduced]:
     """The table's studies, trained, and measured if they have rows, by name in the table."""
-    from study.engine.reproduce import measured, tracked, train
+    from study.engine.reproduce import Reproduced, is_kept, measured, tracked, train
     from study.reproduction.studies import located_data
     from study.store.study import begun
     from study.terminal.display import ConsoleDisplay
@@ -137,6 +152,10 @@ def _studies(asked: Asked, place: Place, stopping: Ending) -> dict[str, Reproduc
         with located_data(asked, entry):
             parsed = asked.parsed(entry, place.root)
             spec, opened = begun(parsed, str(place.root))
+            if is_kept(spec, place.root / spec.name, opened, entry.seeds is None):
+                errors.say(f"{spec.name} is finished, and cannot be written: it is read as it is.")
+                ended[entry.name] = Reproduced(opened)
+                continue
             _predict(asked, entry, spec, opened, place)
         done = train(spec, parsed.file_name, opened, place, display, stopping)
         if done.study is not None and entry.seeds is None:
@@ -157,18 +176,23 @@ def _predict(
     from study.answer.phrases import counted
     from study.commands.plan import Planned, Where, print_prediction, with_probe
     from study.engine.preparation import check_machine, prepare_data
-    from study.engine.reproduce import refuse_search
+    from study.engine.reproduce import refuse_driver, refuse_search
     from study.reproduction.studies import check_classes
+    from study.store.place import check_place
     from study.store.targets import Targets
 
     file_name = asked.table.spec_file(entry.name, asked.short).name
+    folder = place.root / spec.name
     refuse_search(spec, file_name)
+    check_place(file_name, folder, spec.ledger)
+    refuse_driver(folder, spec.ledger)
     prepared = prepare_data(spec, file_name, Steps(errors))
     check_classes(asked, prepared.num_classes)
+    if entry.seeds is None and asked.seeds is not None and asked.seeds < spec.trials:
+        errors.say(f"{spec.name} has {spec.trials} seeds already: all are shown.")
     if opened is not None and opened.records():
         return
     Targets(place.root).check(spec, prepared.digest, file_name)
-    folder = place.root / spec.name
     if place.address is None:
         check_machine(spec, folder, opened, place.cpus)
     methods = counted(len(spec.variants), "method")

@@ -64,7 +64,9 @@ def check_own(found: Results, asked: Asked) -> None:
         raise SpecError(study.name, "", has, "Leave out --top, --pareto and --trial.")
     if asked.seeds not in (None, study.planned):
         has = f"has no search: its {study.planned} trials for each method are its seeds"
-        mend = f"Add some with `{study.command('run', '--trials', 'N')}`."
+        mend = "Leave it out: all of them are measured."
+        if asked.seeds is not None and asked.seeds > study.planned:
+            mend = f"Add some first: `{study.command('run', '--trials', str(asked.seeds))}`."
         raise SpecError(study.name, "--seeds", has, mend)
     if found.lacking:
         verb = "trial has" if found.lacking == 1 else "trials have"

@@ -110,7 +110,7 @@ def confirm(
     before = None if found.confirmation is None else found.confirmation.study
     uri = tracking or (before and before.recorded.tracking) or search.recorded.tracking
     if is_own:
-        stopping.resume = search.command("confirm")
+        stopping.resume = stopping.resume or search.command("confirm")
         outcome = _trained(search, found.records)
     else:
         outcome = run_study(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,11 +13,12 @@ from study.engine.display import Display
 from study.engine.preparation import existing_study, is_trained, prepare_data
 from study.engine.run import run_study
 from study.machines.stopping import Stopping
-from study.schema.errors import SpecError
+from study.schema.errors import LedgerError, SpecError
 from study.schema.spec import StudySpec
 from study.schema.uris import TrackingError
 from study.schema.wait import NO_WAIT, Wait
 from study.store.confirmed import SUFFIX
+from study.store.driver_lock import driver_is_alive
 from study.store.study import Study, open_directory
 from study.tracking.projection import sync
 
@@ -108,6 +110,21 @@ def tracked(found: Reproduced, place: Place) -> Reproduced:
     except TrackingError as error:
         return Reproduced(found.study, error.found)
     return found
+
+
+def is_kept(spec: StudySpec, directory: Path, opened: Study | None, has_rows: bool) -> bool:
+    """Whether all is done in a study that cannot be written, such as one on a read-only mount."""
+    if opened is None or os.access(directory, os.W_OK) or not is_trained(spec, directory, opened):
+        return False
+    confirmation = results_of(opened).confirmation
+    return not has_rows or (confirmation is not None and confirmation.finished)
+
+
+def refuse_driver(directory: Path, ledger: str | None) -> None:
+    """Raise LedgerError while another process runs the study."""
+    if driver_is_alive(directory, ledger):
+        found = f"{directory}: another calstudy process is running this study"
+        raise LedgerError(found, "Wait until it is done, then run the same command again.")
 
 
 def refuse_search(spec: StudySpec, file_name: str) -> None:

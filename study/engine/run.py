@@ -138,7 +138,7 @@ def run_study(
             )
         steps("opening the ledger")
         study = record_spec(spec, file_name, directory, prepared, tracking, stored)
-        stopping.resume = _resumes(study, asked_address, cpus, wait)
+        stopping.resume = stopping.resume or _resumes(study, asked_address, cpus, wait)
         ledger = _open_ledger(study, database, display)
         _remove_leftovers(study, ledger.trials())
         with stopping.deferred():

@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from study.machines.leaving import SIGNALS
 
-TRAINING = ("run", "confirm")  # the commands that another try resumes
+TRAINING = ("run", "confirm", "reproduce")  # the commands that another try resumes
 INTERRUPTED = 75
 _decided = False  # whether the command's exit code is
 
@@ -27,7 +27,7 @@ def heed(arguments: Sequence[str]) -> None:
     command = next((word for word in arguments if not word.startswith("-")), None)
     if command not in TRAINING:
         return
-    silent = "--json" in arguments
+    silent = "--json" in arguments or command == "reproduce"  # whose output is the table alone
 
     def heard(number: int, frame: object) -> None:
         if _decided:

@@ -203,7 +203,7 @@ def _abstract(
         )
     samples = counted(study.recorded.sizes["validation"], "sample")
     sentences.append(
-        f"All values are measured on the validation split ({samples}), which the search used for"
+        f"All values are measured on the validation split ({samples}), which is used for"
         " selection: the best of many trials looks better than it is."
     )
     if saved := saved_line(study, records):

@@ -27,11 +27,14 @@ class Pair:
     """A claim's two sides, by the seed's number, in the column's unit.
 
     than: another method's values, or a number. higher: the claim says that ours is higher.
+    split_variance: of the mean difference over resamples of the validation split, which all seeds
+    share; 0 where no temperature is fitted.
     """
 
     ours: Mapping[int, float]
     than: Mapping[int, float] | float
     higher: bool = False
+    split_variance: float = 0.0
 
     def sides(self) -> list[tuple[float, float]]:
         """ours and than, of each seed that has both, finite."""
@@ -104,7 +107,8 @@ def _tested(claim: Pair) -> Finding:
         return Finding(CANNOT, pairs, reason)
     differences = [ours - than for ours, than in sides]
     mean = statistics.fmean(differences)
-    error = _sd(differences, max(map(abs, chain(*sides)))) / math.sqrt(pairs)
+    of_seeds = _sd(differences, max(map(abs, chain(*sides)))) / math.sqrt(pairs)
+    error = math.hypot(of_seeds, math.sqrt(claim.split_variance))
     reach = float(stdtrit(pairs - 1, (1 + LEVEL) / 2)) * error
     p = 1.0
     if error:

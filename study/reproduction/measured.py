@@ -123,16 +123,24 @@ def _value(name: str, scaled: Predictions) -> float:
 # ---- the spread of the validation split ----------------------------------------------------------
 
 
-def split_variances(
-    models: Sequence[Model], measures: Collection[Measure], resamples: int = RESAMPLES
-) -> dict[Measure, float]:
-    """The variance of each measure's mean over the models, if validation were another sample.
+def variance(resampled: Floats | None) -> float:
+    """The variance over resamples; 0 where nothing depends on them."""
+    if resampled is None:
+        return 0.0
+    with np.errstate(invalid="ignore"):  # of infinite values
+        return float(np.var(resampled, ddof=1))
 
-    models: the seeds of one method, which share the validation split, so that each resample of it
-    is one of all. Temperatures are refitted in each; the test split stays. 0 where no temperature
-    is fitted.
+
+def resampled_means(
+    models: Sequence[Model], measures: Collection[Measure], resamples: int = RESAMPLES
+) -> dict[Measure, Floats]:
+    """Each measure's mean over the models, [B], if validation were another sample.
+
+    models: the seeds of one method. All methods share the validation split, so the resamples are
+    the same for all. Temperatures are refitted in each; the test split stays. Absent where no
+    temperature is fitted.
     """
-    found = {measure: 0.0 for measure in measures}
+    found = {}
     fits = {after: names for after, names in _by_fit(measures).items() if after is not None}
     samples = len(models[0].validation.labels)
     draws = Draws.of(samples, resamples, seed_of(0, "validation split"))
@@ -148,9 +156,7 @@ def split_variances(
 
     each = in_threads(resampled, models)
     for measure in each[0]:
-        means = np.mean([of_model[measure] for of_model in each], axis=0)
-        with np.errstate(invalid="ignore"):  # of infinite values
-            found[measure] = float(np.var(means, ddof=1))
+        found[measure] = np.mean([of_model[measure] for of_model in each], axis=0)
     return found
 
 

@@ -9,7 +9,7 @@ from itertools import chain
 
 from study.answer.confirmation import Confirmation, Confirmed, results_of
 from study.reproduction.claims import CANNOT, Finding, Pair, judge_claims
-from study.reproduction.measured import Measure, Model, measured, split_variances
+from study.reproduction.measured import Measure, Model, measured, resampled_means, variance
 from study.reproduction.studies import Asked
 from study.reproduction.table import Column, PaperTable, Row
 from study.reproduction.verdict import (
@@ -23,6 +23,7 @@ from study.store.files import checked_file, stored_predictions
 from study.store.openings import TEST_FILE, came_to_nothing
 from study.store.study import Study
 from study.store.trials import TrialRecord
+from study.uncertainty.resampling import Floats
 from trainables.outputs.predictions import Predictions
 from trainables.problems import FieldError
 
@@ -31,10 +32,13 @@ SHORT = "short form"
 
 @dataclass(frozen=True)
 class Seeds:
-    """A row's models, measured. values: of each seed, by measure. failed: why one has none."""
+    """A row's models, measured. values: of each seed, by measure. failed: why one has none.
+
+    resampled: their means over resamples of the validation split, where a temperature is fitted.
+    """
 
     values: Mapping[int, Mapping[Measure, float]]
-    variances: Mapping[Measure, float]
+    resampled: Mapping[Measure, Floats]
     failed: str = ""
 
 
@@ -134,7 +138,7 @@ def _seeds(confirmation: Confirmation, row: Confirmed, measures: Mapping[str, Me
     if not models:
         return Seeds({}, {}, "; ".join(failed))
     values = dict(zip(models, measured(list(models.values()), wanted), strict=True))
-    return Seeds(values, split_variances(list(models.values()), wanted), "; ".join(failed))
+    return Seeds(values, resampled_means(list(models.values()), wanted), "; ".join(failed))
 
 
 def _model(confirmation: Confirmation, record: TrialRecord) -> Model:
@@ -151,7 +155,7 @@ def _cell(asked: Asked, column: Column, row: Row, seeds: Seeds) -> Cell:
     return Cell(
         tuple(scale * values[measure] for values in seeds.values.values()),
         asked.table.published_at(asked.published_network, row.name, column.name),
-        scale**2 * seeds.variances.get(measure, 0.0),
+        scale**2 * variance(seeds.resampled.get(measure)),
         tuple(_doubts(asked, column, row)),
         seeds.failed,
     )
@@ -190,5 +194,16 @@ def _pair(table: PaperTable, place: int, rows: Mapping[str, Seeds]) -> Pair:
             return {}
         return {number: scale * of[measure] for number, of in rows[name].values.items()}
 
-    than = side(claim.than) if isinstance(claim.than, str) else scale * claim.than
-    return Pair(side(claim.row), than, claim.higher is not None)
+    def resampled(name: str) -> Floats | None:
+        return rows[name].resampled.get(_measures([column], table.row(name))[column.name])
+
+    than: Mapping[int, float] | float
+    spread = resampled(claim.row)
+    if isinstance(claim.than, str):
+        than = side(claim.than)
+        other = resampled(claim.than)
+        if spread is not None and other is not None:
+            spread = spread - other
+    else:
+        than = scale * claim.than
+    return Pair(side(claim.row), than, claim.higher is not None, scale**2 * variance(spread))

@@ -164,6 +164,9 @@ def check_classes(asked: Asked, classes: int) -> None:
     """Raise FieldError if the data have another number of classes than the paper's."""
     wanted = asked.table.classes
     if wanted is not None and classes != wanted:
+        if asked.data is None:
+            found = f"is {wanted}, and the data have {classes}"
+            raise SpecError(asked.table.file.name, "classes", found, f"Write {classes}.")
         found = f"has {classes} classes, and the table is of {wanted}"
         raise FieldError("--data", found, "Give data with as many.")
 

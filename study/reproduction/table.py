@@ -199,11 +199,16 @@ def find_table(reference: str) -> Path:
         return packaged[reference]
     path = Path(reference).expanduser()
     if path.suffix in (".yaml", ".yml") or path.name != reference:
+        if path.is_dir():
+            raise FieldError("", f"{reference} is a folder", f"Name a file in it, NAME{ENDING}.")
         if not path.is_file():
             mend = "`calstudy reproduce` lists the tables of the papers."
             raise FieldError("", f"there is no file {reference}", mend)
         return path
-    raise FieldError("", f"there is no table '{reference}'", nearest(reference, packaged))
+    mend = nearest(reference, packaged)
+    if Path(f"{reference}{ENDING}").is_file():
+        mend = f"For your own, write {reference}{ENDING}."
+    raise FieldError("", f"there is no table '{reference}'", mend)
 
 
 # ---- reading one ---------------------------------------------------------------------------------
@@ -332,6 +337,9 @@ def _published(plain: Mapping[str, Any], known: Known) -> dict[str, dict[str, di
     found: dict[str, dict[str, dict[str, float]]] = {}
     for network, of_rows in mapping_of(plain, "published").items():
         where = f"published.{network}"
+        if network in known.rows and not known.networks:
+            mend = f"Without networks, rows stand under `{EVERY_NETWORK}:`."
+            raise FieldError(where, f"'{network}' is a row", mend)
         check_name(where, network, networks, "network")
         found[network] = {}
         for row, cells in mapping_at(where, of_rows).items():

@@ -30,7 +30,7 @@ class Cell:
     """One method in one column: our value of each seed, and what the paper published.
 
     split_variance: of the mean of `values` over resamples of the validation split, which all seeds
-    share (`measured.split_variances`); 0 where no temperature is fitted.
+    share (`measured.resampled_means`); 0 where no temperature is fitted.
     doubts: why it cannot be judged, whatever the values are: short form, other data than the
     paper's, an uncertain source, an unknown protocol. failed: why a seed has no value. The seeds
     that are left would be a selection, so no verdict is made of them.
@@ -48,7 +48,8 @@ class Verdict:
     """One of five words, and what it comes from: `reasons` say why it is not judged.
 
     mean, sd: of our seeds, where they are finite; sd needs two. half: mean ± half is where the
-    published value would lie in 95 of 100 papers like it. distance: mean - published.
+    published value would lie in 95 of 100 papers like it; in a column without published values,
+    the 95% interval of our mean. distance: mean - published.
     """
 
     word: str
@@ -61,6 +62,14 @@ class Verdict:
     @property
     def is_judged(self) -> bool:
         return self.word in (AGREES, DIFFERS)
+
+
+def own_half_width(sd: float, seeds: int, split_variance: float = 0.0) -> float:
+    """Of the interval of our own mean: t(seeds - 1) sqrt(sd^2 / seeds + split_variance)."""
+    from scipy.special import stdtrit  # slow
+
+    variance = sd**2 / seeds + split_variance
+    return float(stdtrit(seeds - 1, (1 + LEVEL) / 2)) * math.sqrt(variance)
 
 
 def half_width(
@@ -123,6 +132,8 @@ def judge_column(
         if row in typical:
             wide = half_width(typical[row], len(cell.values), runs, cell.split_variance, rounding)
             reasons += _too_wide(float(wide), between)
+        if not published:
+            return _alone(cell)
         return _verdict(cell, runs, rounding, reasons)
 
     return {row: judge(row, cell) for row, cell in cells.items()}
@@ -150,6 +161,16 @@ def _too_wide(half: float, between: float | None) -> list[str]:
     if half <= between:
         return []
     return [f"the half-width is above {between:.3g}, the sd between the paper's methods"]
+
+
+def _alone(cell: Cell) -> Verdict:
+    """Of a column in which the paper printed nothing."""
+    mean = statistics.fmean(cell.values) if cell.values else None
+    if len(cell.values) < 2:
+        return Verdict(ALONE, (), mean)
+    sd = statistics.stdev(cell.values)
+    half = own_half_width(sd, len(cell.values), cell.split_variance)
+    return Verdict(ALONE, (), mean, sd, half)
 
 
 def _verdict(cell: Cell, runs: int, rounding: float, reasons: list[str]) -> Verdict:

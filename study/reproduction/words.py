@@ -106,15 +106,16 @@ def claim_text(claim: Claim, finding: Finding, column: Column, reasons: Reasons)
 
 CLAIMS_CAPTION = (
     "difference: of the two sides, mean over paired seeds (trial k starts equal in every method),"
-    " in the column's unit. 95% interval: of this claim alone. p: after Holm, over the claims of"
-    " the table. not separable at this budget: p is above .05."
+    " in the column's unit. 95% interval: of this claim alone, over seeds and, after a temperature,"
+    " over validation splits. p: after Holm, over the claims of the table. not separable at this"
+    " budget: p is above .05."
 )
 
 
 def lines_above(found: Reproduction) -> Iterator[str]:
     """What was measured, and how far it can be compared."""
     table = found.table
-    yield f"Published: {table.source}. {_runs(table.runs)}"
+    yield f"Published: {table.source}. {_runs(table.runs)}" if _published(found) else table.source
     yield _measured(found)
     if found.asked.short:
         yield "Short form: it shows that everything runs. Its results are meaningless."
@@ -130,6 +131,13 @@ def lines_above(found: Reproduction) -> Iterator[str]:
     for doubt in table.unknown:
         yield f"Unknown: {doubt.what}."
     yield _judged(found)
+    if max(found.seeds.values()) > 1:
+        yield from _half_widths(found)
+
+
+def _published(found: Reproduction) -> bool:
+    """Whether the paper printed anything of this network."""
+    return bool(found.table.published.get(found.asked.published_network or EVERY_NETWORK))
 
 
 def _runs(runs: int | None) -> str:
@@ -144,17 +152,25 @@ def _measured(found: Reproduction) -> str:
     seeds = counted(counts[-1], "seed")
     if len(counts) > 1:
         seeds = f"{counts[0]} to {seeds}"
-    noun = found.studies[0].recorded.noun
+    study = found.studies[0]
+    fitted = ""
+    if _has_temperatures(found):
+        fitted = " Temperatures: fitted on the whole validation split, without a prior."
     return (
         f"Ours: {names}; {seeds} a method, each measured once on {found.samples:,} sealed test"
-        f" {noun} of {data_of(found.studies[0])}. Temperatures: fitted on the whole validation"
-        " split, without a prior."
+        f" {study.recorded.noun} of {data_of(study)}.{fitted}"
     )
+
+
+def _has_temperatures(found: Reproduction) -> bool:
+    columns = [column.after for column in found.table.columns]
+    rows = [row.after for row in found.table.rows]
+    return any(after is not None for after in (*columns, *rows))
 
 
 def _judged(found: Reproduction) -> str:
     """How many cells differ, and how many would by chance."""
-    if not found.table.published.get(found.asked.published_network or EVERY_NETWORK):
+    if not _published(found):
         return "No numbers of the paper are on file: ours alone."
     judged = len(found.judged)
     if not judged:
@@ -163,10 +179,21 @@ def _judged(found: Reproduction) -> str:
     verb = "differs" if differ == 1 else "differ"
     return (
         f"{counted(judged, 'cell')} judged, {differ} {verb}; {found.by_chance:.1f} would by chance"
-        " alone if every protocol were the paper's. ±: the half-width of the interval around our"
-        " mean in which the paper's number would lie in 95 of 100 such papers. differs by: ours"
-        " less the paper's."
+        " alone if every protocol were the paper's. differs by: ours less the paper's."
     )
+
+
+def _half_widths(found: Reproduction) -> Iterator[str]:
+    """What ± is."""
+    compared, own = parts(found)
+    if compared:
+        yield (
+            "±, beside published numbers: half the interval around our mean in which the paper's"
+            " number would lie in 95 of 100 papers with our protocol."
+        )
+    if own:
+        also = " and, after a temperature, over validation splits" * _has_temperatures(found)
+        yield f"±, ours alone: half the 95% interval of our mean, over seeds{also}."
 
 
 def parts(found: Reproduction) -> tuple[Sequence[Column], Sequence[Column]]:

@@ -88,32 +88,24 @@ def _markdown(head: list[str], rows: Iterable[Iterable[str]]) -> list[str]:
 
 # ---- LaTeX ---------------------------------------------------------------------------------------
 
-MARKS = {AGREES: r"^{=}", DIFFERS: r"^{\ne}", FAILED: ""}
+MARKS = {AGREES: "=", DIFFERS: r"\ne"}
 
 
 def to_latex(found: Reproduction) -> str:
-    """A `table*` with published and ours side by side; needs booktabs and graphicx."""
+    """A `table*` with published and ours side by side, then one of the claims.
+
+    Needs booktabs and graphicx.
+    """
     reasons = Reasons()
     compared, own = parts(found)
-    groups = [*compared, *own]
+    columns = [*compared, *own]
     widths = [2] * len(compared) + [1] * len(own)
     heads = [
         rf"\multicolumn{{{width}}}{{c}}{{{escaped(heading(column))}}}"
-        for column, width in zip(groups, widths, strict=True)
+        for column, width in zip(columns, widths, strict=True)
     ]
     seconds = ["published", "ours"] * len(compared) + ["ours"] * len(own)
-    caption = escaped(f"{found.table.title}. {' '.join(lines_above(found))}")
-    lines = [
-        r"\begin{table*}[t]",
-        r"\centering\scriptsize\setlength{\tabcolsep}{2.5pt}",
-        rf"\caption{{{caption} $=$: agrees. $\ne$: differs.}}",
-        r"\resizebox{\ifdim\width>\textwidth\textwidth\else\width\fi}{!}{%",
-        rf"\begin{{tabular}}{{l{'r' * sum(widths)}}}",
-        r"\toprule",
-        rf"{' & '.join(['', *heads])} \\",
-        rf"{' & '.join(['Method', *seconds])} \\",
-        r"\midrule",
-    ]
+    rows = []
     for row in found.table.rows:
         cells = [escaped(row.name)]
         for column in compared:
@@ -122,47 +114,73 @@ def to_latex(found: Reproduction) -> str:
             cells.append(figure(column, published).replace("-", "--"))
             cells.append(_latex(column, found.verdicts[column.name][row.name], reasons))
         cells += [_latex(one, found.verdicts[one.name][row.name], reasons) for one in own]
-        lines.append(" & ".join(cells) + r" \\")
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}}", r"\end{table*}", ""])
+        rows.append(cells)
+    marks = r" $^=$: agrees. $^{\ne}$: differs. Numbers: why a cell is not judged." * bool(compared)
+    caption = escaped(f"{found.table.title}. {' '.join(lines_above(found))}") + marks
+    lines = _table(caption, f"l{'r' * sum(widths)}", [["", *heads], ["Method", *seconds]], rows)
+    claims = [list(map(escaped, cells)) for cells in claims_of(found, reasons)]
+    if claims:
+        head = [list(map(escaped, CLAIM_HEADINGS))]
+        lines += _table(escaped(CLAIMS_CAPTION), "p{.45\\textwidth}rrrl", head, claims)
+    lines += [rf"\noindent\footnotesize {escaped(line)}\par" for line in reasons.lines()]
+    return "\n".join([*lines, ""])
+
+
+def _table(
+    caption: str, columns: str, heads: Iterable[list[str]], rows: Iterable[list[str]]
+) -> list[str]:
+    return [
+        r"\begin{table*}[t]",
+        r"\centering\scriptsize\setlength{\tabcolsep}{2.5pt}",
+        rf"\caption{{{caption}}}",
+        r"\resizebox{\ifdim\width>\textwidth\textwidth\else\width\fi}{!}{%",
+        rf"\begin{{tabular}}{{{columns}}}",
+        r"\toprule",
+        *(" & ".join(cells) + r" \\" for cells in heads),
+        r"\midrule",
+        *(" & ".join(cells) + r" \\" for cells in rows),
+        r"\bottomrule",
+        r"\end{tabular}}",
+        r"\end{table*}",
+    ]
 
 
 def _latex(column: Column, verdict: Verdict, reasons: Reasons) -> str:
-    if verdict.word == FAILED or verdict.mean is None:
-        return "failed" if verdict.word == FAILED else "--"
+    mark = MARKS.get(verdict.word) or reasons.named(*verdict.reasons).strip()
+    raised = f"^{{{mark}}}" if mark else ""
+    if verdict.word == FAILED:
+        return f"failed${raised}$"
     text = ours(column, verdict).replace("±", r"\pm")
-    return f"${text}{MARKS.get(verdict.word, '')}$"
+    return f"${text}{raised}$" if verdict.mean is not None else "--"
 
 
 # ---- CSV and JSON --------------------------------------------------------------------------------
 
 
 def to_csv(found: Reproduction) -> str:
-    """A line per cell, in the column's unit, unrounded; then a line per claim."""
+    """A line per cell, in the column's unit, unrounded; then a line per claim.
+
+    difference, low, high and p are of a claim.
+    """
     columns = ["kind", "row", "column", "published", "ours", "half", "sd", "seeds", "verdict"]
-    columns += ["distance", "p", "reasons"]
-    rows: list[dict[str, Value]] = []
-    for cell in _cells(found):
-        rows.append({**dict.fromkeys(columns), **cell, "kind": "cell"})
+    columns += ["distance", "difference", "low", "high", "p", "reasons"]
+    rows: list[dict[str, Value]] = [{**cell, "kind": "cell"} for cell in _cells(found)]
     for claim, finding in zip(found.table.claims, found.findings, strict=True):
         rows.append(
             {
-                **dict.fromkeys(columns),
                 "kind": "claim",
                 "row": claim.says,
                 "column": claim.column,
-                "ours": finding.difference,
-                "half": _half(finding.low, finding.high),
                 "seeds": finding.pairs,
                 "verdict": finding.word,
+                "difference": finding.difference,
+                "low": finding.low,
+                "high": finding.high,
                 "p": finding.p,
                 "reasons": finding.reason,
             }
         )
     return csv_text(columns, rows)
-
-
-def _half(low: float | None, high: float | None) -> float | None:
-    return None if low is None or high is None else (high - low) / 2
 
 
 def _cells(found: Reproduction) -> Iterable[dict[str, Value]]:

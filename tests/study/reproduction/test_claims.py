@@ -111,6 +111,15 @@ def test_equal_differences_are_those_of_the_widest_grid(seeds: int, p: float, wo
     assert np.std(steps[0] - steps[1]) == approx(1 / math.sqrt(6), rel=0.02)
 
 
+def test_the_validation_split_that_all_seeds_share_adds_its_variance() -> None:
+    """Seeds cannot show what another split would change: their error and its own add as squares."""
+    (found,) = judge_claims([Pair(by_seed(LOW), by_seed(HIGH), split_variance=0.2)])
+    error = math.sqrt(np.var(LOW - HIGH, ddof=1) / 5 + 0.2)
+    reach = stats.t.ppf(0.975, 4) * error
+    assert (found.low, found.high) == approx((found.difference - reach, found.difference + reach))
+    assert found.p == approx(2 * stats.t.sf(abs(found.difference) / error, 4))
+
+
 def test_no_difference_at_all() -> None:
     same = by_seed([1.0, 1.1, 1.2])
     (found,) = judge_claims([Pair(same, same)])

@@ -14,7 +14,8 @@ from study.reproduction.measured import (
     by_ece,
     by_nll,
     measured,
-    split_variances,
+    resampled_means,
+    variance,
 )
 from study.uncertainty.resampling import Draws
 from trainables.machine import one_torch_thread
@@ -191,8 +192,9 @@ def slow_variances(models, fit, resamples: int) -> tuple[float, float]:
 def test_variances_are_of_the_mean_over_seeds_in_common_resamples(after: str, fit) -> None:
     models = [Model(predictions(k), predictions(k + 10, samples=200)) for k in (1, 2)]
     asked = [Measure("temperature", after), Measure("ece", after)]
-    found = split_variances(models, [Measure("ece"), *asked], resamples=15)
-    assert found[Measure("ece")] == 0.0
+    resampled = resampled_means(models, [Measure("ece"), *asked], resamples=15)
+    assert list(resampled) == asked and variance(resampled.get(Measure("ece"))) == 0.0
+    found = {measure: variance(means) for measure, means in resampled.items()}
     with one_torch_thread():
         expected = slow_variances(models, fit, 15)
     assert [found[measure] for measure in asked] == approx(expected, rel=0.1)  # interpolated
@@ -207,17 +209,22 @@ def test_few_temperatures_are_not_interpolated() -> None:
     )
     assert len(np.unique(temperatures)) <= MOST_TEMPERATURES
     values = [slow_ece(models[0].test, at) for at in temperatures]
-    found = split_variances(models, [measure], resamples=20)
-    assert found == approx({measure: np.var(values, ddof=1)})
+    (means,) = resampled_means(models, [measure], resamples=20).values()
+    assert means == approx(np.array(values))
+    assert variance(means) == approx(np.var(values, ddof=1))
+
+
+def variances(models: list[Model], asked: list[Measure]) -> dict[Measure, float]:
+    return {measure: variance(means) for measure, means in resampled_means(models, asked).items()}
 
 
 def test_equal_models_have_the_variance_of_one() -> None:
     """Averaging seeds does not lower what the split does: they share it."""
     model = Model(predictions(1), predictions(2))
     asked = [Measure("temperature", "nll"), Measure("temperature_distance", "nll")]
-    one = split_variances([model], asked)
-    assert split_variances([model] * 4, asked) == approx(one)
-    assert one == split_variances([model], asked)
+    one = variances([model], asked)
+    assert variances([model] * 4, asked) == approx(one)
+    assert one == variances([model], asked)
     # |log T| of temperatures near T varies as they do, divided by T.
     temperature = measured([model], asked)[0][asked[0]]
     assert one[asked[1]] == approx(one[asked[0]] / temperature**2, rel=0.1)
