@@ -248,7 +248,8 @@ def to_markdown(table: ComparisonTable) -> str:
 
 
 def markdown_line(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+    escaped_cells = (cell.replace("|", r"\|") for cell in cells)
+    return f"| {' | '.join(escaped_cells)} |"
 
 
 def _markdown_cell(cell: Cell | None, name: str) -> str:

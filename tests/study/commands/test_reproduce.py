@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from study.reproduction import reproduction
 from study.store.study import open_study
 from tests.study.command_line import here, here_apart, kill, start, wait_until
 from tests.study.counting import runs_of
-from tests.study.reproduction.tables import write_guided_table, write_table
+from tests.study.reproduction.tables import PUBLISHED, write_guided_table, write_table
 from trainables.outputs.predictions import Predictions
 from trainables.training.learner import Learner
 
@@ -127,6 +128,33 @@ def test_csv_has_the_numbers_of_json(tmp_path: Path) -> None:
             assert row[name] == cell[name]
     (claim,) = [row for row in rows if row["kind"] == "claim"]
     assert float(claim["ours"]) == plain["claims"][0]["difference"]
+
+
+NASTY = {
+    "rows": [{"name": "CE", "label": "cross_entropy"}, {"name": "A|B_50% & c", "label": "focal_3"}]
+}
+
+
+def test_markdown_and_latex_are_whole_tables(tmp_path: Path) -> None:
+    """Each line has the cells of its head, whatever a row is called."""
+    published = {"all": {"CE": PUBLISHED["CE"], "A|B_50% & c": PUBLISHED["FL-3"]}}
+    table = write_table(tmp_path, {**NASTY, "published": published, "claims": []})
+    shown = reproduced(table, "--format", "md", "--seeds", 2)
+    tables = [part for part in shown.split("\n\n") if part.startswith("|")]
+    assert len(tables) == 3  # error, ECE, ours alone
+    for lines in map(str.splitlines, tables):
+        assert {len(re.split(r"(?<!\\)\|", line)) for line in lines} == {len(lines[0].split("|"))}
+        assert len(lines) == 4 and "A\\|B_50% & c" in lines[3]
+    assert max(map(len, shown.splitlines())) <= 120
+    latex = reproduced(table, "--format", "latex")
+    assert latex.count("{") == latex.count("}") and not re.search(r"(?<!\\)%(?!$)", latex, re.M)
+    (spec,) = re.findall(r"\\begin\{tabular\}\{(\w+)\}", latex)
+    rows = [line for line in latex.splitlines() if line.endswith(r"\\")]
+    assert len(spec) == 8 and len(rows) == 4 and r"A|B\_50\% \& c" in latex
+    for row in rows:
+        spans = [int(width) - 1 for width in re.findall(r"\\multicolumn\{(\d)\}", row)]
+        assert len(re.split(r"(?<!\\)&", row)) + sum(spans) == 8
+    assert set(re.findall(r"\\begin\{(.*?)\}", latex)) == set(re.findall(r"\\end\{(.*?)\}", latex))
 
 
 def test_a_guided_table_is_probed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
