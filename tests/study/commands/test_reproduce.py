@@ -127,7 +127,7 @@ def test_csv_has_the_numbers_of_json(tmp_path: Path) -> None:
         for name in ("row", "column", "verdict", "reasons"):
             assert row[name] == cell[name]
     (claim,) = [row for row in rows if row["kind"] == "claim"]
-    assert float(claim["ours"]) == plain["claims"][0]["difference"]
+    assert float(claim["difference"]) == plain["claims"][0]["difference"]
 
 
 NASTY = {
