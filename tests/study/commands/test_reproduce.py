@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from study.audit.audit import audit
-from study.commands import plan, reproduce
+from study.commands import reproduce
 from study.engine import confirm as confirming
 from study.engine import reproduce as engine
 from study.engine import run
@@ -19,7 +20,12 @@ from study.reproduction import reproduction
 from study.store.study import open_study
 from tests.study.command_line import here, here_apart, kill, start, wait_until
 from tests.study.counting import runs_of
-from tests.study.reproduction.tables import PUBLISHED, write_guided_table, write_table
+from tests.study.reproduction.tables import (
+    PUBLISHED,
+    without_probe,
+    write_guided_table,
+    write_table,
+)
 from trainables.outputs.predictions import Predictions
 from trainables.training.learner import Learner
 
@@ -30,9 +36,8 @@ FORMATS = (["--format", "md"], ["--format", "latex"], ["--format", "csv"], ["--j
 
 @pytest.fixture(autouse=True)
 def no_probe(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes of their own, five seconds each: test_a_guided_table_is_probed has them."""
-    monkeypatch.setattr(plan, "with_probe", lambda planned, *where: planned)
-    monkeypatch.setattr(plan, "print_prediction", lambda *found: None)
+    """But in test_a_guided_table_is_probed."""
+    without_probe(monkeypatch)
 
 
 def reproduced(table: Path, *words: object) -> str:
@@ -173,7 +178,7 @@ def test_a_guided_table_is_probed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The guided table without an interruption, of two seeds."""
     with pytest.MonkeyPatch.context() as patch:
-        no_probe.__wrapped__(patch)
+        without_probe(patch)
         folder = tmp_path_factory.mktemp("whole")
         yield reproduced(write_guided_table(folder), "--seeds", 2)
 
@@ -236,14 +241,26 @@ def without_openings(shown: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "moment", ["guided/trials/*/*/attempt-1/log", "guided/trials/*/*/*/test.npz"]
+    ("moment", "number"),
+    [
+        ("guided/trials/*/*/attempt-1/log", signal.SIGINT),
+        ("guided/trials/*/*/*/test.npz", signal.SIGKILL),
+    ],
 )
-def test_killed_then_run_again(tmp_path: Path, whole: str, moment: str) -> None:
-    """kill -9 of the process, on Ray: while the guided study trains, and while it is measured."""
+def test_a_process_ends_then_is_run_again(
+    tmp_path: Path, whole: str, moment: str, number: signal.Signals
+) -> None:
+    """On Ray: while the guided study trains, by Ctrl-C, and while it is measured, by kill -9."""
     table = write_guided_table(tmp_path)
     driver = start("reproduce", table, "--seeds", 2, "--storage", tmp_path)
     wait_until(lambda: list(tmp_path.glob(moment)) or driver.poll() is not None, pause=0.002)
+    assert driver.poll() is None
+    driver.send_signal(number)
+    shown, _ = driver.communicate(timeout=120)
     kill(driver)
+    if number == signal.SIGINT:
+        assert driver.returncode == 75
+        assert f"stopped by SIGINT. Resume: calstudy reproduce {table} --seeds 2 --storage" in shown
     again = reproduced(table, "--seeds", 2)
     assert without_openings(again) == whole
     assert_clean(tmp_path, "target", trials=1, openings=0)

@@ -10,7 +10,7 @@ import yaml
 from study.commands import plan
 from study.store.study import open_study
 from tests.study.command_line import here, write_spec
-from tests.study.reproduction.tables import METHODS, PUBLISHED, TRAINED, write_table
+from tests.study.reproduction.tables import METHODS, PUBLISHED, TRAINED, without_probe, write_table
 
 NETWORKS = {"mlp": {"model": "mlp"}, "wide": {"model": {"name": "mlp", "width": 256}}}
 SLOW = {"slow": {"what": "a lower rate", "values": {"optimizer.lr": 0.01}}}
@@ -20,8 +20,7 @@ STOPPING = {"at": 0.5, "keep": 0.5, "by": ["ece"]}
 
 @pytest.fixture(autouse=True)
 def no_probe(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "with_probe", lambda planned, *where: planned)
-    monkeypatch.setattr(plan, "print_prediction", lambda *found: None)
+    without_probe(monkeypatch)
 
 
 def refused(table: object, storage: Path, *words: object) -> str:

@@ -3,8 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
+from study.commands import plan
 from tests.study.command_line import write_spec
 
 TRAINED = {
@@ -22,6 +24,12 @@ COLUMNS = {
 }
 PUBLISHED = {"CE": {"error": 9.5, "ece": 5.25}, "FL-3": {"error": 12.5, "ece": 25.0}}
 CLAIM = {"says": "focal has higher ECE", "higher": "FL-3", "than": "CE", "column": "ece"}
+
+
+def without_probe(patch: pytest.MonkeyPatch) -> None:
+    """Nothing is probed, which takes processes of their own for five seconds a study."""
+    patch.setattr(plan, "with_probe", lambda planned, *where: planned)
+    patch.setattr(plan, "print_prediction", lambda *found: None)
 
 
 def write_table(folder: Path, keys: dict[str, Any] | None = None, **spec: Any) -> Path:

@@ -11,6 +11,7 @@ from pytest import approx
 
 from tests.study.command_line import here_json
 from tests.study.reproduction.digits.means import DECIMALS, ROWS, seeds_of
+from tests.study.reproduction.tables import without_probe
 from trainables.methods import focal
 
 pytestmark = pytest.mark.slow
@@ -29,6 +30,11 @@ MEANS = {
 }
 # Rounding differs by CPU; and an image in another bin.
 CLOSE = {"brier": 0.001, "ece": 0.15, "nll": 0.001, "temperature": 0.015}
+
+
+@pytest.fixture(autouse=True)
+def no_probe(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_probe(monkeypatch)
 
 
 def cells_of(storage: Path) -> dict[tuple[str, str], dict[str, Any]]:
