@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.mathtext import MathTextParser
 
 from study.audit.audit import audit
 from study.commands import reproduce
@@ -17,6 +18,7 @@ from study.engine import confirm as confirming
 from study.engine import reproduce as engine
 from study.engine import run
 from study.reproduction import reproduction
+from study.schema.uris import TrackingError
 from study.store.study import open_study
 from tests.study.command_line import here, here_apart, kill, start, wait_until
 from tests.study.counting import runs_of
@@ -159,6 +161,8 @@ def test_markdown_and_latex_are_whole_tables(tmp_path: Path) -> None:
     for row in rows:
         spans = [int(width) - 1 for width in re.findall(r"\\multicolumn\{(\d)\}", row)]
         assert len(re.split(r"(?<!\\)&", row)) + sum(spans) == 8
+    for formula in re.findall(r"\$[^$]+\$", latex):
+        MathTextParser("agg").parse(formula)
     assert set(re.findall(r"\\begin\{(.*?)\}", latex)) == set(re.findall(r"\\end\{(.*?)\}", latex))
 
 
@@ -169,6 +173,24 @@ def test_a_guided_table_is_probed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert "target: 1 method, 1 seed each" in said and "guided: 2 methods, 1 seed each" in said
     assert said.count("CPU time: about") == 2
     assert said.index("guided: 2 methods") > said.index("target: 1 of 1 trials to run")
+
+
+def test_what_mlflow_lacks_is_written_by_the_next_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table is shown, and the exit code says that something is left."""
+    table = write_guided_table(tmp_path)
+
+    def refuses(*_: object) -> None:
+        raise TrackingError("the server refuses", "Start it.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(confirming, "sync", refuses)
+        shown = here("reproduce", table, "--seeds", 1, "--storage", tmp_path, check=75)
+    assert "guided is not whole in MLflow yet (the server refuses); run the same command" in shown
+    again = reproduced(table, "--seeds", 1)
+    assert again in shown
+    assert_clean(tmp_path, "guided", trials=2, openings=2)
 
 
 # ---- interrupted ---------------------------------------------------------------------------------
