@@ -319,10 +319,11 @@ LINE: dict[str, Any] = {"linewidth": 0.9, "markersize": 3.0}
 
 
 def line_styles(labels: Sequence[str], first: Sequence[str]) -> dict[str, Style]:
-    """Styles of the methods; of more methods than colours, those in `first`: others stay grey."""
+    """Styles of the methods; of more methods than colours, `first`, then as they come: the rest is
+    grey."""
     if len(labels) <= len(COLOURS):
         return styles_of(labels)
-    return styles_of(list(dict.fromkeys(first))[: len(COLOURS)])
+    return styles_of(list(dict.fromkeys([*first, *labels]))[: len(COLOURS)])
 
 
 def line_entries(labels: Mapping[str, object], styles: Mapping[str, Style]) -> list[LegendEntry]:
