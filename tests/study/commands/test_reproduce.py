@@ -134,7 +134,8 @@ def test_csv_has_the_numbers_of_json(tmp_path: Path) -> None:
         for name in ("row", "column", "verdict", "reasons"):
             assert row[name] == cell[name]
     (claim,) = [row for row in rows if row["kind"] == "claim"]
-    assert float(claim["difference"]) == plain["claims"][0]["difference"]
+    for name in ("difference", "low", "high", "p"):
+        assert float(claim[name]) == plain["claims"][0][name]
 
 
 NASTY = {
