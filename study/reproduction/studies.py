@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -74,8 +76,7 @@ class Asked:
         if self.option is not None:
             parts.append(self.option)
         if self.data is not None:
-            source = str(self.data.get("path") or self.data["name"])
-            parts.append("on_" + (re.sub(r"[^a-z0-9]+", "_", Path(source).stem.lower()).strip("_")))
+            parts.append(f"on_{_stem(self.data)}")
         if self.short:
             parts.append("short")
         return "_".join(parts)
@@ -203,6 +204,16 @@ def _kind_of(path: str, own: Mapping[str, Plain]) -> Plain:
     if not Path(path).suffix or Path(path).is_dir():
         return own["name"]
     return "table" if own["name"] == "table" or not path.endswith(".parquet") else "parquet"
+
+
+def _stem(data: Mapping[str, Plain]) -> str:
+    """A word for other data, in a study's name; settings of their own make another."""
+    source = str(data.get("path") or data["name"])
+    stem = re.sub(r"[^a-z0-9]+", "_", Path(source).stem.lower()).strip("_")
+    if data.keys() <= {"name", "path"}:
+        return stem
+    settings = json.dumps(data, sort_keys=True, default=str)
+    return f"{stem}_{hashlib.sha256(settings.encode()).hexdigest()[:6]}"
 
 
 # ---- plain values --------------------------------------------------------------------------------

@@ -83,6 +83,8 @@ def to_markdown(found: Reproduction) -> str:
 
 def _markdown(head: list[str], rows: Iterable[Iterable[str]]) -> list[str]:
     under = ["---", *("---:" for _ in head[1:])]
+    if head[-1] == "verdict":
+        under[-1] = "---"
     return [markdown_line(head), markdown_line(under), *map(markdown_line, rows), ""]
 
 
