@@ -78,6 +78,7 @@ def test_no_command_imports_from_it(trap: Path, tmp_path: Path) -> None:
         "audit small",
         "adopt small --yes",
         "sync small",
+        "reproduce",
         "doctor small.yaml",
         "prune small --yes",
         "delete small --yes",
