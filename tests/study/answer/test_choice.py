@@ -60,7 +60,10 @@ def with_confirmation(
     """A study's results, with a confirmation of these rows."""
     study = unwritten_study(["focal"])
     confirming: Any = SimpleNamespace(
-        name="small-confirm", goes_on="calstudy confirm small", lacking=lambda records: lacking
+        name="small-confirm",
+        confirms_itself=False,
+        command=lambda verb: f"calstudy {verb} small",
+        lacking=lambda records: lacking,
     )
     return Results(study, of_search, Confirmation(confirming, found, study, NONE, {}))
 
@@ -186,6 +189,7 @@ def test_the_card_names_the_level_of_its_intervals(tmp_path: Path) -> None:
     study: Any = SimpleNamespace(
         files=lambda record: tmp_path,
         confirms=None,
+        confirms_itself=False,
         served=BOTH,
         recorded=Recorded(sizes={"test": 200}),
     )
