@@ -106,12 +106,11 @@ def reproduce(
             steps("importing torch")
             from study.engine.reproduce import Place
             from study.reproduction.studies import Asked
-            from study.reproduction.table import check_labels, find_table, read_table
+            from study.reproduction.table import find_table, read_table
             from study.store.study import storage_root
 
         found = read_table(find_table(table))
         asked = Asked.of(found, network, short, option, data, seeds)
-        check_labels(found)
         place = Place(storage_root(storage), tracking, address, cpus, wait)
         ended = _studies(asked, place, stopping)
         lacking = {name: one.untracked for name, one in ended.items() if one.untracked}
@@ -143,21 +142,27 @@ def _studies(asked: Asked, place: Place, stopping: Ending) -> dict[str, Reproduc
     """The table's studies, trained, and measured if they have rows, by name in the table."""
     from study.engine.reproduce import Reproduced, is_kept, measured, tracked, train
     from study.reproduction.studies import located_data
+    from study.reproduction.table import check_labels
     from study.store.study import begun
     from study.terminal.display import ConsoleDisplay
 
     display = ConsoleDisplay(errors)
-    ended = {}
+    found = {}
     for entry in asked.table.studies:
         with located_data(asked, entry):
-            parsed = asked.parsed(entry, place.root)
-            spec, opened = begun(parsed, str(place.root))
+            found[entry.name] = begun(asked.parsed(entry, place.root), str(place.root))
+    check_labels(asked.table, {name: spec for name, (spec, _) in found.items()})
+    ended = {}
+    for entry in asked.table.studies:
+        spec, opened = found[entry.name]
+        with located_data(asked, entry):
             if is_kept(spec, place.root / spec.name, opened, entry.seeds is None):
                 errors.say(f"{spec.name} is finished, and cannot be written: it is read as it is.")
                 ended[entry.name] = Reproduced(opened)
                 continue
             _predict(asked, entry, spec, opened, place)
-        done = train(spec, parsed.file_name, opened, place, display, stopping)
+        file_name = asked.table.spec_file(entry.name, asked.short).name
+        done = train(spec, file_name, opened, place, display, stopping)
         if done.study is not None and entry.seeds is None:
             done = measured(done.study, place, display, stopping)
         elif done.study is not None:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +117,7 @@ class Asked:
         usual = own if self.short else max(own, FEWEST_SEEDS)
         return max(self.seeds or usual, 0 if stored is None else stored.planned)
 
-    @property
+    @cached_property
     def other_data(self) -> str | None:
         """What was given in place of the studies' own data; None: their own, maybe elsewhere."""
         file = self.table.spec_file(self.table.studies[-1].name, self.short)

@@ -388,19 +388,15 @@ def _notes(plain: Mapping[str, Any]) -> Iterator[str]:
 # ---- against the studies -------------------------------------------------------------------------
 
 
-def check_labels(table: PaperTable) -> None:
+def check_labels(table: PaperTable, specs: Mapping[str, StudySpec]) -> None:
     """What needs the studies: labels of rows, metrics, networks, and paths of options.
 
-    Imports torch. Raises SpecError of the table's file, or of a study's.
+    specs: by name in the table. Imports torch. Raises SpecError of the table's file.
     """
-    from study.schema.reading import read_spec
     from trainables.config import build
     from trainables.metrics.conventions import CONVENTIONS
     from trainables.model import Model
 
-    specs = {
-        study.name: read_spec(table.spec_file(study.name, short=False)) for study in table.studies
-    }
     metrics = [*described(), *OF_A_TEMPERATURE, *OF_WRONG_AND_RIGHT, *CONVENTIONS]
     with located(table.file.name):
         for place, row in enumerate(table.rows):

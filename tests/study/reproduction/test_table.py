@@ -11,6 +11,7 @@ import yaml
 
 from study.reproduction.table import (
     Doubt,
+    PaperTable,
     check_labels,
     find_table,
     packaged_tables,
@@ -75,6 +76,11 @@ def read_spec(file: Path) -> StudySpec:
     return read_spec_file(file)
 
 
+def check_specs(table: PaperTable) -> None:
+    names = [study.name for study in table.studies]
+    check_labels(table, {name: read_spec(table.spec_file(name, short=False)) for name in names})
+
+
 def written(folder: Path, **changed: Any) -> Path:
     """The small table with other keys; None removes one."""
     plain = yaml.safe_load(TABLE)
@@ -90,7 +96,7 @@ def written(folder: Path, **changed: Any) -> Path:
 
 def problem_of(folder: Path, **changed: Any) -> str:
     with pytest.raises(SpecError) as caught:
-        check_labels(read_table(written(folder, **changed)))
+        check_specs(read_table(written(folder, **changed)))
     text = str(caught.value)
     assert text.startswith("own.table.yaml: ")
     return text.removeprefix("own.table.yaml: ")
@@ -102,7 +108,7 @@ def problem_of(folder: Path, **changed: Any) -> str:
 @every_table
 def test_each_row_is_a_label_of_its_study(name: str) -> None:
     table = read_table(FILES[name])
-    check_labels(table)
+    check_specs(table)
     for row in table.rows:
         spec = read_spec(table.spec_file(row.study, short=False))
         assert row.label in [variant.label for variant in spec.variants]
@@ -210,7 +216,7 @@ def test_all_of_them_are_read_without_torch() -> None:
 def test_a_table_of_ones_own(tmp_path: Path) -> None:
     file = written(tmp_path)
     table = read_table(file)
-    check_labels(table)
+    check_specs(table)
     assert (table.name, table.file, table.runs, table.classes) == ("own", file, None, None)
     assert [column.name for column in table.columns] == ["error", "T", "theirs"]
     assert table.row("CE+TS").after == "nll" and table.row("CE").study == "small"
