@@ -115,7 +115,10 @@ CLAIMS_CAPTION = (
 def lines_above(found: Reproduction) -> Iterator[str]:
     """What was measured, and how far it can be compared."""
     table = found.table
-    yield f"Published: {table.source}. {_runs(table.runs)}" if _published(found) else table.source
+    if _published(found):
+        yield f"Published: {table.source}. {_runs(table.runs)}"
+    else:
+        yield f"Source: {table.source}."
     yield _measured(found)
     if found.asked.short:
         yield "Short form: it shows that everything runs. Its results are meaningless."

@@ -66,7 +66,7 @@ def to_markdown(found: Reproduction) -> str:
     reasons = Reasons()
     lines = [f"**{found.table.title}**", ""]
     for line in lines_above(found):
-        lines += [textwrap.fill(line, WIDTH), ""]
+        lines += [_filled(line), ""]
     compared, own = parts(found)
     for column in compared:
         head = [heading(column), "published", "ours", "verdict"]
@@ -75,10 +75,14 @@ def to_markdown(found: Reproduction) -> str:
         lines += _markdown(["ours alone", *map(heading, own)], alone_of(found, own, reasons))
     if found.findings:
         lines += _markdown(list(CLAIM_HEADINGS), claims_of(found, reasons))
-        lines += [textwrap.fill(CLAIMS_CAPTION, WIDTH), ""]
+        lines += [_filled(CLAIMS_CAPTION), ""]
     for line in reasons.lines():
-        lines += [textwrap.fill(line, WIDTH), ""]
+        lines += [_filled(line), ""]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _filled(text: str) -> str:
+    return textwrap.fill(text, WIDTH, break_on_hyphens=False)
 
 
 def _markdown(head: list[str], rows: Iterable[Iterable[str]]) -> list[str]:
