@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from study.schema.spec import StudySpec
     from study.schema.wait import Wait
     from study.store.study import Study
+    from trainables.loading.cache import Prepared
 
 
 @click.command()
@@ -160,7 +161,9 @@ def _studies(asked: Asked, place: Place, stopping: Ending) -> dict[str, Reproduc
                 errors.say(f"{spec.name} is finished, and cannot be written: it is read as it is.")
                 ended[entry.name] = Reproduced(opened)
                 continue
-            _predict(asked, entry, spec, opened, place)
+            prepared = _checked(asked, entry, spec, place)
+            if opened is None or not opened.records():
+                _predict(asked, entry, spec, opened, place, prepared)
         file_name = asked.table.spec_file(entry.name, asked.short).name
         done = train(spec, file_name, opened, place, display, stopping)
         if done.study is not None and entry.seeds is None:
@@ -174,17 +177,12 @@ def _studies(asked: Asked, place: Place, stopping: Ending) -> dict[str, Reproduc
     return ended
 
 
-def _predict(
-    asked: Asked, entry: StudyEntry, spec: StudySpec, opened: Study | None, place: Place
-) -> None:
-    """Check what the study needs and, where no trial has begun, say what it is going to cost."""
-    from study.answer.phrases import counted
-    from study.commands.plan import Planned, Where, print_prediction, with_probe
-    from study.engine.preparation import check_machine, prepare_data
+def _checked(asked: Asked, entry: StudyEntry, spec: StudySpec, place: Place) -> Prepared:
+    """The study's data, after all that can be refused before a probe."""
+    from study.engine.preparation import prepare_data
     from study.engine.reproduce import refuse_driver, refuse_search
     from study.reproduction.studies import check_classes
     from study.store.place import check_place
-    from study.store.targets import Targets
 
     file_name = asked.table.spec_file(entry.name, asked.short).name
     folder = place.root / spec.name
@@ -195,8 +193,25 @@ def _predict(
     check_classes(asked, prepared.num_classes)
     if entry.seeds is None and asked.seeds is not None and asked.seeds < spec.trials:
         errors.say(f"{spec.name} has {spec.trials} seeds already: all are shown.")
-    if opened is not None and opened.records():
-        return
+    return prepared
+
+
+def _predict(
+    asked: Asked,
+    entry: StudyEntry,
+    spec: StudySpec,
+    opened: Study | None,
+    place: Place,
+    prepared: Prepared,
+) -> None:
+    """Say what a study of which no trial has begun is going to cost."""
+    from study.answer.phrases import counted
+    from study.commands.plan import Planned, Where, print_prediction, with_probe
+    from study.engine.preparation import check_machine
+    from study.store.targets import Targets
+
+    file_name = asked.table.spec_file(entry.name, asked.short).name
+    folder = place.root / spec.name
     Targets(place.root).check(spec, prepared.digest, file_name)
     if place.address is None:
         check_machine(spec, folder, opened, place.cpus)

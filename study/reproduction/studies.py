@@ -14,15 +14,17 @@ from typing import Any
 
 from search_spaces import strict_yaml
 from study.reproduction.table import PaperTable, StudyEntry
+from study.reproduction.verdict import FEWEST_SEEDS
 from study.schema.errors import SpecError, located
 from study.schema.reading import ParsedSpec, parse_mapping
 from study.store.study import Study, reopened
 from trainables.plain import Plain
 from trainables.problems import FieldError, nearest
 
-FEWEST_SEEDS = 3  # with which a cell is judged
 # Of the studies' own data, what other data keep.
 KEPT = ("validation", "meta", "augment", "padding", "limit")
+# Data sets whose name does not say which data they are: another path is other data.
+OF_ANY_DATA = ("image_folder", "parquet", "table")
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,8 @@ class Asked:
         with located(file.name):
             own = _settings(strict_yaml.read(file).get("data"))
         now = _settings(self._data(dict(own)))
-        if now["name"] != own["name"]:
+        is_elsewhere = now.get("path") != own.get("path")
+        if now["name"] != own["name"] or (is_elsewhere and now["name"] in OF_ANY_DATA):
             return Path(str(now.get("path") or now["name"])).name
         changed = {key: now[key] for key in now if key != "path" and now[key] != own.get(key)}
         if not changed:

@@ -22,7 +22,7 @@ from study.reproduction.plain_values import (
     record_of,
     words_of,
 )
-from study.schema.errors import located, under
+from study.schema.errors import check_keys, located, under
 from trainables.fields import Settings, check_value, choice, number, text
 from trainables.metrics import described
 from trainables.problems import FieldError, nearest
@@ -218,7 +218,7 @@ def read_table(file: Path) -> PaperTable:
     """The table in a file. Raises SpecError for any mistake but those of `check_labels`."""
     with located(file.name):
         plain = strict_yaml.read(file)
-        _check_keys(plain)
+        check_keys(plain, "table", KEYS, REQUIRED)
         return _parsed(plain, file)
 
 
@@ -271,20 +271,6 @@ class Known:
     networks: tuple[str, ...]
     rows: tuple[str, ...]
     columns: tuple[str, ...]
-
-
-def _check_keys(plain: object) -> None:
-    needed = f"A table needs {', '.join(REQUIRED[:-1])} and {REQUIRED[-1]}."
-    if plain is None:
-        raise FieldError("", "is empty", needed)
-    if not isinstance(plain, Mapping):
-        raise FieldError("", f"must be a mapping of keys, got {type(plain).__name__}", needed)
-    for key in plain:
-        if key not in KEYS:
-            raise FieldError(str(key), f"there is no key '{key}'", nearest(str(key), KEYS))
-    for key in REQUIRED:
-        if key not in plain:
-            raise FieldError(key, "is missing", needed)
 
 
 def _studies(plain: Mapping[str, Any], file: Path) -> tuple[StudyEntry, ...]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from trainables.problems import FieldError, UserError
+from trainables.problems import FieldError, UserError, nearest
 
 
 class SpecError(UserError):
@@ -65,3 +65,19 @@ def under(path: str) -> Iterator[None]:
         yield
     except FieldError as error:
         raise error.under(path) from None
+
+
+def check_keys(plain: object, noun: str, keys: Collection[str], required: Sequence[str]) -> None:
+    """Raise FieldError unless a file's plain values are a mapping of these keys, with all that are
+    required. noun: what the file holds."""
+    needed = f"A {noun} needs {', '.join(required[:-1])} and {required[-1]}."
+    if plain is None:
+        raise FieldError("", "is empty", needed)
+    if not isinstance(plain, Mapping):
+        raise FieldError("", f"must be a mapping of keys, got {type(plain).__name__}", needed)
+    for key in plain:
+        if key not in keys:
+            raise FieldError(str(key), f"there is no key '{key}'", nearest(str(key), keys))
+    for key in required:
+        if key not in plain:
+            raise FieldError(key, "is missing", needed)

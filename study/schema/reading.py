@@ -14,7 +14,7 @@ from search_spaces import strict_yaml
 from search_spaces.space import Entry, Pin, parse_entry
 from study.schema.compatibility import RecordedSpace
 from study.schema.condition import read_constraints
-from study.schema.errors import SpecError, located, under
+from study.schema.errors import SpecError, check_keys, located, under
 from study.schema.matters import read_matters
 from study.schema.objective import Objective
 from study.schema.recommendations import (
@@ -145,7 +145,7 @@ def spec_from_mapping(mapping: Any, file_name: str, folder: Path | None = None) 
 
 
 def _parse(plain: Any, folder: Path) -> tuple[Values, dict[str, Written]]:
-    _check_keys(plain)
+    check_keys(plain, "study", KEYS, REQUIRED)
     plain = _with_absolute_paths(plain, folder)
     extensions = StudySpec.field_named("extensions")
     _use_checked_extensions(check_value(StudySpec, extensions, plain.get("extensions")))
@@ -222,20 +222,6 @@ def _use_checked_extensions(directory: str | None) -> None:
         if name not in methods.names():
             found = f"search_spaces/{name}.yaml: there is no method '{name}'"
             raise FieldError("extensions", found, nearest(name, methods.names()))
-
-
-def _check_keys(plain: object) -> None:
-    needed = f"A study needs {', '.join(REQUIRED[:-1])} and {REQUIRED[-1]}."
-    if plain is None:
-        raise FieldError("", "is empty", needed)
-    if not isinstance(plain, Mapping):
-        raise FieldError("", f"must be a mapping of keys, got {type(plain).__name__}", needed)
-    for key in plain:
-        if key not in KEYS:
-            raise FieldError(str(key), f"there is no key '{key}'", nearest(key, KEYS))
-    for key in REQUIRED:
-        if key not in plain:
-            raise FieldError(key, "is missing", needed)
 
 
 def _read_field(spec: Field[Any], value: Any) -> Any:

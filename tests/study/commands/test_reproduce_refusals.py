@@ -9,6 +9,8 @@ import pytest
 import yaml
 
 from study.commands import plan
+from study.reproduction.studies import Asked
+from study.reproduction.table import read_table
 from study.store.study import open_study
 from tests.study.command_line import here, write_spec
 from tests.study.reproduction.tables import METHODS, PUBLISHED, TRAINED, without_probe, write_table
@@ -145,6 +147,16 @@ def test_other_data_are_not_judged(tmp_path: Path) -> None:
     assert names[2] == "mini_on_rows"
     # Settings of their own are studies of their own.
     assert all(re.fullmatch("mini_on_digits_[0-9a-f]{6}", name) for name in names[:2])
+
+
+def test_another_file_is_other_data_where_the_name_does_not_say_which(tmp_path: Path) -> None:
+    """`parquet` may be any images; `fashion_mnist` elsewhere is still Fashion-MNIST."""
+    for name, is_other in (("parquet", True), ("table", True), ("fashion_mnist", False)):
+        folder = tmp_path / name
+        folder.mkdir()
+        table = write_table(folder, data={"name": name, "path": "/data/a"})
+        asked = Asked.of(read_table(table), data=f"{{name: {name}, path: /data/b}}")
+        assert asked.other_data == ("b" if is_other else None)
 
 
 # ---- tables and their studies --------------------------------------------------------------------
