@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -26,10 +26,11 @@ def nothing(done: int, total: int) -> None:
 
 class RawSplit(NamedTuple):
     """images: uint8 [N, C, H, W], or rows of numbers: float32 [N, D]. labels: [N] int64, in
-    [0, K)."""
+    [0, K). groups: [N] int64, a number for samples that belong together, the same in all splits."""
 
     images: np.ndarray
     labels: np.ndarray
+    groups: np.ndarray | None = None
 
 
 class Samples(NamedTuple):
@@ -39,6 +40,8 @@ class Samples(NamedTuple):
     labels: np.ndarray  # int64 [N]; -1: none
     names: dict[int, str]  # of the labels, if the source has them
     columns: tuple[str, ...] = ()  # of rows of numbers, if they have names
+    groups: np.ndarray | None = None  # int64 [N]
+    group_names: Mapping[int, str] = {}  # of their numbers, where they are not the numbers
 
 
 class Header(NamedTuple):
@@ -62,6 +65,7 @@ class RawData:
     test: RawSplit | None = None
     columns: tuple[str, ...] = ()  # of rows of numbers, in their order, if they have names
     notes: tuple[str, ...] = ()  # what `plan` warns of
+    group_names: Mapping[int, str] = field(default_factory=dict)  # where not the numbers
 
     @classmethod
     def of(cls, classes: tuple[str, ...], splits: Mapping[str, RawSplit]) -> RawData:
@@ -123,8 +127,12 @@ class Dataset(Settings, ABC):
         parts = [raw.test or raw.train]
         if raw.test is None and raw.validation is not None:
             parts.append(raw.validation)
-        images, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-        return Samples(images, labels, dict(enumerate(raw.classes)), raw.columns)
+        images = np.concatenate([part.images for part in parts])
+        labels = np.concatenate([part.labels for part in parts])
+        found = [part.groups for part in parts if part.groups is not None]
+        groups = np.concatenate(found) if found else None
+        names = dict(enumerate(raw.classes))
+        return Samples(images, labels, names, raw.columns, groups, raw.group_names)
 
     def source_rows(self) -> Rows:
         """The rows of the source that `read` uses; by default a single one. Decodes nothing."""
@@ -135,6 +143,11 @@ class Dataset(Settings, ABC):
         if type(self).samples is Dataset.samples:
             self._refuse_where(where)
         return Header(self.source_rows())
+
+    @property
+    def unit(self) -> str | None:
+        """What its groups are called, `patients`; None if its samples have none."""
+        return None
 
     @property
     def shown(self) -> str:

@@ -45,6 +45,9 @@ class Recorded(Record):
     serves: str | None = None
     temperature_fit: str | None = None
     majority: float | None = None  # the share of the most frequent class
+    groups: dict[str, int] | None = None  # of each split, if samples belong together
+    unit: str | None = None  # what the groups are called: patients
+    shared: list[str] | None = None  # a sentence for each two splits that share groups
     kind: str | None = None  # of samples; None: images
     weights: dict[str, str] | None = None  # names, by sha256, of those that trials start from
     home: Home | None = None

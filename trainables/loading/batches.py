@@ -38,6 +38,7 @@ class DeviceSplit:
     ) -> None:
         self.device = torch.device(device)
         self.labels = split.labels  # on the CPU, like the indices of a subset's samples
+        self.groups = split.groups  # the same
         self._part: Tensor | None = None
         self._inputs = Inputs.of_samples(split.images)
         self._augment = augment
@@ -85,6 +86,7 @@ class DeviceSplit:
         part = copy.copy(self)
         part._part = self.rows[rows]
         part.labels = self.labels[rows]
+        part.groups = None if self.groups is None else self.groups[rows]
         part._augment = augment
         return part
 

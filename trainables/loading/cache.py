@@ -2,6 +2,7 @@
 
 CACHE/DIGEST/{train,validation,test}.npy      uint8 [N, C, H, W], or float32 [N, D]
 CACHE/DIGEST/{...}_labels.npy                 int64 [N]
+CACHE/DIGEST/{...}_groups.npy                 int64 [N], numbered by first appearance, if there are
 CACHE/DIGEST/meta.json                        classes, statistics of train; sizes and digests
 
 The test split is written but never loaded here: `load_split` only loads train and validation.
@@ -13,7 +14,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -52,6 +53,8 @@ class Prepared:
     sizes: dict[str, int]  # samples of train, validation, test
     notes: tuple[str, ...] = ()  # what `plan` warns of
     features: str | None = None  # sha256, of a frozen network's outputs
+    groups: Mapping[str, int] = field(default_factory=dict)  # of each split, if there are any
+    shared: tuple[str, ...] = ()  # a sentence for each two splits of the source that share groups
 
     @property
     def num_classes(self) -> int:
@@ -64,11 +67,12 @@ class Prepared:
 
 
 class Split(NamedTuple):
-    """images: uint8 [N, C, H, W], or float32 [N, D]. labels: int64 [N]. Memory-mapped, shared by
-    all processes."""
+    """images: uint8 [N, C, H, W], or float32 [N, D]. labels: int64 [N]. groups: int64 [N], numbered
+    by first appearance; None if there are none. Memory-mapped, shared by all processes."""
 
     images: Tensor
     labels: Tensor
+    groups: Tensor | None = None
 
 
 def data_digest(dataset: Dataset, seed: int) -> str:
@@ -147,6 +151,8 @@ def open_prepared(directory: Path) -> Prepared:
         sizes=meta["sizes"],
         notes=tuple(meta.get("notes", ())),
         features=meta.get("features"),
+        groups=meta.get("groups", {}),
+        shared=tuple(meta.get("shared", ())),
     )
 
 
@@ -156,8 +162,17 @@ def load_split(prepared: Prepared, name: str) -> Split:
         raise ValueError(
             f"split '{name}' cannot be loaded: trials use train and validation, test is sealed."
         )
-    images = mapped(prepared.directory / f"{name}.npy")
-    return Split(images, mapped(prepared.directory / f"{name}_labels.npy"))
+    return mapped_split(prepared.directory, name)
+
+
+def mapped_split(directory: Path, name: str) -> Split:
+    """The memory-mapped arrays of a split in a cache."""
+    groups = directory / f"{name}_groups.npy"
+    return Split(
+        mapped(directory / f"{name}.npy"),
+        mapped(directory / f"{name}_labels.npy"),
+        mapped(groups) if groups.exists() else None,
+    )
 
 
 def mapped(file: Path) -> Tensor:

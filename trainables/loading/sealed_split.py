@@ -10,7 +10,7 @@ from typing import Protocol
 
 from trainables.files.digest import file_digest
 from trainables.files.regular import read_text
-from trainables.loading.cache import Prepared, Split, mapped
+from trainables.loading.cache import Prepared, Split, mapped_split
 from trainables.problems import FieldError
 
 
@@ -26,9 +26,12 @@ def open_test(prepared: Prepared, opening: int, ledger: Openings) -> Split:
     if not ledger.has(opening):
         raise ValueError(f"the test split is sealed: the ledger has no opening {opening}.")
     meta = json.loads(read_text(prepared.directory / "meta.json"))
-    files = [prepared.directory / name for name in ("test.npy", "test_labels.npy")]
+    names = ["test.npy", "test_labels.npy"]
+    if prepared.groups:
+        names.append("test_groups.npy")
+    files = [prepared.directory / name for name in names]
     for file in files:
         if file_digest(file) != meta["sha256"][file.name]:
             fix = "Remove that folder and confirm again: it is made again."
             raise FieldError("data", f"{file} is damaged", fix)
-    return Split(*map(mapped, files))
+    return mapped_split(prepared.directory, "test")

@@ -43,7 +43,8 @@ class TrialData:
 
     def images_of(self, rows: Tensor) -> Tensor:
         """Samples of train at these rows, normalised, not augmented; always on the CPU."""
-        chosen = Split(*(values[rows] for values in load_split(self.prepared, "train")))
+        train = load_split(self.prepared, "train")
+        chosen = Split(train.images[rows], train.labels[rows])
         split = DeviceSplit(chosen, self.prepared.mean, self.prepared.std, "cpu")
         return split.images(0, len(rows))
 

@@ -22,10 +22,15 @@ WORKING = {"logits": 96, "probs": 96, "labels": 16}
 
 @dataclass(frozen=True)
 class Predictions:
-    """logits: [N, K] float32 (or float64). labels: [N] int64, in [0, K)."""
+    """logits: [N, K] float32 (or float64). labels: [N] int64, in [0, K).
+
+    groups: [N] int64, numbered by first appearance: samples that belong together; None: each by
+    itself.
+    """
 
     logits: Tensor
     labels: Tensor
+    groups: Tensor | None = None
 
     def evaluate(self, bins: int = 15, also: Collection[str] = ()) -> dict[str, float]:
         """The metrics every trial stores, and as `ts_` those of cross-fitted temperatures.
@@ -60,6 +65,8 @@ class Predictions:
     def save(self, path: Path) -> str:
         """Write `path` (npz) atomically; returns its sha256."""
         arrays = {"logits": self.logits.cpu().numpy(), "labels": self.labels.cpu().numpy()}
+        if self.groups is not None:
+            arrays["groups"] = self.groups.cpu().numpy()
         return write_arrays(path, arrays)
 
     @classmethod

@@ -372,7 +372,7 @@ class Learner:
     def predict(self) -> Predictions:
         """Validation predictions of the current network, in evaluation mode, on the CPU."""
         validation = self.data.validation
-        return Predictions(self._logits(validation).cpu(), validation.labels)
+        return Predictions(self._logits(validation).cpu(), validation.labels, validation.groups)
 
     def _logits(self, split: DeviceSplit) -> Tensor:
         """[N, K] float32 of a split, in evaluation mode, on the device."""
@@ -395,7 +395,8 @@ class Learner:
         """`predict` as stored: in float32, without TF32. On a CPU the last epoch may have it."""
         as_stored = self.device.type == "cpu" and self.config.precision == "float32"
         if self._last is not None and as_stored:
-            return Predictions(self._last, self.data.validation.labels)
+            validation = self.data.validation
+            return Predictions(self._last, validation.labels, validation.groups)
         # TF32, which convolutions take by default, is no float32.
         with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
             return self.predict()

@@ -1,0 +1,34 @@
+"""Samples that belong together: all images of a patient, all frames of a drive."""
+
+import re
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+def renumbered(groups: np.ndarray) -> np.ndarray:
+    """[N] int64: the groups [N], of any numbers or texts, numbered by first appearance."""
+    _, firsts, numbers = np.unique(groups, return_index=True, return_inverse=True)
+    place = np.empty(len(firsts), dtype=np.int64)
+    place[np.argsort(firsts)] = np.arange(len(firsts))
+    found: np.ndarray = place[numbers]
+    return found
+
+
+def folds_of(samples: int, groups: Tensor | None, folds: int) -> Tensor:
+    """[N] int64: the fold of each sample for cross-fitting, that of its group.
+
+    groups: [N] int64, numbered by first appearance; None: each sample by itself.
+    """
+    return (torch.arange(samples) if groups is None else groups) % folds
+
+
+def unit_of(column: str) -> str:
+    """What the groups of a column are called: `patients` of `patient` and of `patient_id`."""
+    word = column.removesuffix("_id").lower()
+    if not re.fullmatch("[a-z]+", word) or word == "group":
+        return "groups"
+    if word.endswith("y") and word[-2:-1] not in "aeiou":
+        return f"{word[:-1]}ies"
+    return f"{word}es" if word.endswith(("s", "x", "ch", "sh")) else f"{word}s"
