@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
-
+from study.analysis.guessing import above_majority
 from study.analysis.pareto import (
     Costs,
     complete,
@@ -28,7 +27,6 @@ from study.schema.objective import Objective, as_served
 from study.store.study import Study
 from study.store.trials import TrialRecord, Trials
 
-GUESSES = 0.05  # significance of the test against the most frequent class
 Reasons = dict[str, str]  # why a trial is set aside, by name
 
 
@@ -40,20 +38,32 @@ class Rules:
     constraints: tuple[Condition, ...] = ()
     majority: float = 0.0  # fraction of the most frequent class
     samples: int = 0
+    groups: int | None = None  # if samples belong together
+    least_of_groups: float | None = None  # `least_accuracy`, where there are groups
 
     @cached_property
-    def least_accuracy(self) -> float:
-        """The smallest accuracy significantly above `majority`: a one-sided binomial test at 5%."""
-        from scipy.special import betainc
+    def least_accuracy(self) -> float | None:
+        """The smallest accuracy significantly above `majority`; None if there is none, and then no
+        trial is said to guess."""
+        if not self.samples:
+            return None
+        if self.groups is not None:
+            return self.least_of_groups
+        return above_majority(self.majority, self.samples)
 
-        right = np.arange(1, self.samples + 1)
-        # P(X >= k) of Binomial(n, p) is the regularized incomplete beta function I_p(k, n - k + 1).
-        significant = betainc(right, self.samples - right + 1, self.majority) <= GUESSES
-        return float(right[significant.argmax()] / self.samples) if significant.any() else np.inf
+    @property
+    def no_test(self) -> str:
+        """A sentence where no accuracy could show that a trial does not guess; else empty."""
+        if not self.samples or self.least_accuracy is not None:
+            return ""
+        return (
+            f"No trial is set aside as guessing: with {self.majority:.4f} of validation in one"
+            " class, it is too small for any accuracy to show that."
+        )
 
     def guesses(self, record: TrialRecord) -> bool:
         """Whether it is not significantly more accurate than the most frequent class."""
-        if not self.samples:
+        if self.least_accuracy is None:
             return False
         # Half a sample: an accuracy is a mean of float32 values.
         return record.metrics.get("accuracy", math.inf) < self.least_accuracy - 0.5 / self.samples
@@ -101,7 +111,7 @@ class Rules:
     ) -> dict[str, float]:
         """The amount by which each rule is violated: above 0 if it is; 1 if not measured."""
         found = {}
-        if self.samples:
+        if self.least_accuracy is not None:
             least = self.least_accuracy - 0.5 / self.samples
             found["guesses"] = least - values.get("accuracy", math.inf)
         for condition in self.constraints:
@@ -128,8 +138,14 @@ def rules_of(study: Study) -> Rules:
     recorded = study.recorded
     if not recorded.sizes:  # it was not run yet
         return Rules(study.objectives, study.constraints)
-    majority = recorded.majority or 0.0
-    return Rules(study.objectives, study.constraints, majority, recorded.sizes["validation"])
+    return Rules(
+        study.objectives,
+        study.constraints,
+        recorded.majority or 0.0,
+        recorded.sizes["validation"],
+        recorded.groups["validation"] if recorded.groups else None,
+        recorded.least_accuracy,
+    )
 
 
 @dataclass(frozen=True)

@@ -30,12 +30,13 @@ from study.answer.confirmation import (
 from study.answer.lost import all_lost, lost_lines, lost_seeds, named, seeds_text, take
 from study.answer.phrases import (
     counted,
-    data_of,
     first_upper,
     headline,
+    how_sure,
     label_of,
     listed,
     name_of,
+    on_split,
     params_text,
     served,
     values_text,
@@ -50,7 +51,7 @@ from study.store.spending import not_begun
 from study.store.study import Study
 from study.store.trials import TrialRecord
 from study.uncertainty.bootstrap import analyse, differences_from
-from study.uncertainty.intervals import LEVEL, Interval, percent
+from study.uncertainty.intervals import LEVEL, Interval
 from study.uncertainty.words import AS_GOOD, BETTER, NOT_TOLD, WORSE, level_of_each, words_for
 from trainables.problems import FieldError
 
@@ -127,7 +128,6 @@ def _unconfirmed(found: Results, level: float) -> Answer:
         said, lost = all_lost(study, found.ranking.eligible)
         return Answer(said, (_confirms(found),), left_out=lost)
     record = taken.record
-    size = study.recorded.sizes["validation"]
     choice = Choice(study, record, decision=taken.decision)
     default = _default_beside(found, record)
     uncompared = lost_predictions(study, [default] if default else [])
@@ -145,9 +145,9 @@ def _unconfirmed(found: Results, level: float) -> Answer:
         *lost_lines(study, taken),
         reason,
         (
-            f"{values_text(_of_trial(study, record, level))} on {size:,} validation {noun}"
-            f" of {data_of(study)}, one seed ({percent(level)} intervals). It was selected on these"
-            f" {noun}, so it looks better than it is."
+            f"{values_text(_of_trial(study, record, level))} {on_split(study, 'validation')}, one"
+            f" seed ({how_sure(study, 'validation', level)}). It was selected on these {noun}, so"
+            " it looks better than it is."
         ),
     ]
     for name, problem in uncompared.items():
@@ -209,7 +209,7 @@ def _words_before(
     About two trained networks, by samples alone: one seed does not show what another would change.
     """
     wanted = served_and_resampled(study)
-    if not wanted:
+    if not wanted or study.recorded.too_few("validation"):
         return {}
     each = level_of_each(level, wanted)
     differences = {
@@ -222,6 +222,8 @@ def _words_before(
 def _of_trial(study: Study, record: TrialRecord, level: float) -> dict[str, Interval | float]:
     """Validation values of the objectives as served, with intervals where there are any."""
     names = [one.metric for one in study.served if one.metric in record.metrics]
+    if study.recorded.too_few("validation"):
+        return {name: record.metrics[name] for name in names}
     sure = analyse(study, [record], wanted=names, level=level).intervals[record.name]
     return {name: sure.get(name, record.metrics[name]) for name in names}
 
@@ -244,10 +246,13 @@ def _asides(found: Results) -> list[str]:
     lines = []
     if found.lacking:
         lines.append(not_finished(found.lacking))
-    if line := set_aside_line(found.ranking.set_aside):
-        lines.append(line)
+    lines += filter(None, [set_aside_line(found.ranking.set_aside), found.ranking.rules.no_test])
     if note := found.study.serves_note:
         lines.append(f"{first_upper(note)}.")
+    cautions = found.study.recorded.shared or ()
+    if found.confirmation is not None:
+        cautions = found.confirmation.cautions
+    lines += (f"{first_upper(caution)}." for caution in cautions)
     return lines
 
 
@@ -269,17 +274,13 @@ def _confirmed(found: Results, confirmation: Confirmation, level: float) -> Answ
     assert choice.row is not None
     lost: dict[str, str] = {}
     networks = networks_on_test(confirmation, lost)
-    size = study.recorded.sizes["test"]
-    noun = study.recorded.noun
     seeds = seeds_text(study, len(choice.row.records), len(networks[choice.row.label]))
     texts = default_texts(confirmation)
     baseline = _baseline(confirmation, choice.row)
     words = _words_on_test(study, choice.row, baseline, networks, level)
     values = _over_seeds(study, choice.row, networks, level)
-    sentences = [
-        f"{values_text(values)} on {size:,} sealed test {noun} of {data_of(study)},"
-        f" {seeds} ({percent(level)} intervals)."
-    ]
+    sure = how_sure(study, "test", level)
+    sentences = [f"{values_text(values)} {on_split(study, 'test')}, {seeds} ({sure})."]
     if len(rows) > 1:
         many = f"{len(rows)} confirmed models that count"
         sentences.append(why(study, choice.decision, many, names))
@@ -323,7 +324,8 @@ def _over_seeds(
 
     names = [one.metric for one in study.served]
     of_row = networks[row.label]
-    sure = mean_over_seeds(of_row, names, level=level) if of_row else {}
+    has_intervals = of_row and not study.recorded.too_few("test")
+    sure = mean_over_seeds(of_row, names, level=level) if has_intervals else {}
     plain = {name: [test[name] for test in row.tests if name in test] for name in names}
     means = {name: sum(values) / len(values) for name, values in plain.items() if values}
     return {name: sure.get(name, means[name]) for name in names if name in means}
@@ -345,6 +347,8 @@ def _beside(
     others = [row for row in rows if row is not taken]
     if not others:
         return []
+    if few := study.recorded.too_few("validation"):
+        return [f"Whether the other confirmed models differ from it is not known: {few}."]
     size = study.recorded.sizes["validation"]
     seeds = min(len(row.records) for row in rows)
     methods = methods_of(study, confirmation, rows, level, lost)
@@ -414,7 +418,7 @@ def _words_on_test(
     """The words for cross-entropy's default beside the row on test; empty with none to compare."""
     from study.uncertainty.methods import compare_methods
 
-    if baseline is None:
+    if baseline is None or study.recorded.too_few("test"):
         return {}
     pair = {label: networks[label] for label in (row.label, baseline.label)}
     if any(len(found) < 2 for found in pair.values()):

@@ -45,6 +45,7 @@ class Confirmed:
     shift_samples: dict[str, int] = field(default_factory=dict)  # sizes of these sets
     # Samples left out, which train or validation has too.
     shift_dropped: dict[str, int] = field(default_factory=dict)
+    shift_shared: tuple[str, ...] = ()  # what is said of groups that these have too
 
     @property
     def name(self) -> str:
@@ -79,7 +80,16 @@ class Confirmation:
         return self.study.command("confirm")
 
     @property
-    def added(self) -> str:
+    def cautions(self) -> list[str]:
+        """What is said wherever its test values are shown: of seeds that began after test was
+        opened, and of groups that splits share."""
+        said = dict.fromkeys([self._added, *(self.study.recorded.shared or ())])
+        for row in self.rows:
+            said |= dict.fromkeys(row.shift_shared)
+        return [each for each in said if each]
+
+    @property
+    def _added(self) -> str:
         """What is said of seeds that began after test was opened; else empty."""
         added = added_seeds(self.study, self.records)
         parts: dict[str, list[str]] = {}
@@ -193,12 +203,16 @@ def _row(
     shifts: dict[str, tuple[dict[str, float], ...]] = {}
     sizes = {}
     dropped = {}
+    shared = {}
     for test in opened:
         for name, shifted in test.shifts.items():
             shifts[name] = (*shifts.get(name, ()), shifted.metrics)
             dropped[name] = shifted.dropped
             sizes[name] = shifted.samples
-    return Confirmed(label, role, candidate, done, tests, shifts, sizes, dropped)
+            if shifted.shared is not None:
+                shared[name] = f"shift {name}: {shifted.shared}"
+    said = tuple(shared.values())
+    return Confirmed(label, role, candidate, done, tests, shifts, sizes, dropped, said)
 
 
 def _candidate(entry: Mapping[str, Any], searched: Mapping[str, TrialRecord]) -> TrialRecord | None:

@@ -10,7 +10,7 @@ from study.analysis.rule import TakenTrial, nll_unit
 from study.answer.confirmation import Confirmed
 from study.schema.objective import TEMPERATURE
 from study.store.study import Study
-from study.uncertainty.intervals import Interval
+from study.uncertainty.intervals import Interval, percent
 from study.uncertainty.words import AS_GOOD, NOT_TOLD, overall
 from trainables.metrics import describe
 
@@ -109,6 +109,20 @@ def figure(value: Interval | float, called: str = "floor") -> str:
         return f"{value:.4f}"
     floor = "" if value.floor is None else f" ({called} {value.floor})"
     return f"{value.estimate:.4f} [{value.low:.4f}, {value.high:.4f}]{floor}"
+
+
+def on_split(study: Study, split: str) -> str:
+    """`on 360 sealed test images (36 patients) of scans.parquet`."""
+    recorded = study.recorded
+    called = "sealed test" if split == "test" else split
+    samples = f"{recorded.sizes[split]:,} {called} {recorded.noun}"
+    return f"on {samples}{recorded.in_groups(split)} of {data_of(study)}"
+
+
+def how_sure(study: Study, split: str, level: float) -> str:
+    """`95% intervals`; or that there are none, and why."""
+    few = study.recorded.too_few(split)
+    return f"no intervals: {few}" if few else f"{percent(level)} intervals"
 
 
 def listed(words: Sequence[str]) -> str:

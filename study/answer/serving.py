@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from study.answer.choice import Choice, choose
 from study.answer.confirmation import Results
@@ -21,8 +21,7 @@ from trainables.problems import FieldError
 METRICS = ("nll", "ece")
 
 
-@dataclass(frozen=True)
-class TemperatureEffect:
+class TemperatureEffect(NamedTuple):
     """The temperature that `export` would apply, and what it changes.
 
     differences: after it (cross-fitted, each sample at a temperature from others) less as trained,
@@ -83,19 +82,25 @@ def temperature_text(search: Study, study: Study, record: TrialRecord, level: fl
 
     search: the study that is answered; study: the one of the record, its confirmation or itself.
     """
-    effect = temperature_effect(study, record, level)
-    if not effect.differences:
+    few = study.recorded.too_few("validation")
+    differences: dict[str, Interval] = {}
+    if few:
+        temperature = stored_predictions(study, record).temperature()
+    else:
+        temperature, differences = temperature_effect(study, record, level)
+    if not differences:
+        because = f": {few}" if few else ""
         return (
-            f"The temperature of this network is {effect.temperature:.3g}; what it changes has no"
-            " interval here."
+            f"The temperature of this network is {temperature:.3g}; what it changes has no interval"
+            f" here{because}."
         )
     said: dict[str, list[str]] = {"lowers {}": [], "raises {}": [], "shows no direction in {}": []}
-    for name, (estimate, low, high) in effect.differences.items():
+    for name, (estimate, low, high) in differences.items():
         text = f"{label_of(name)} ({estimate:+.4f} [{low:+.4f}, {high:+.4f}])"
         said[_direction(low, high)].append(text)
     shown = [does.format(listed(names)) for does, names in said.items() if names]
     text = (
-        f"Cross-fitted on validation, a temperature ({effect.temperature:.3g} for this network)"
+        f"Cross-fitted on validation, a temperature ({temperature:.3g} for this network)"
         f" {listed(shown)}"
     )
     way = other_than(search.serves)

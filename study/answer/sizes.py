@@ -64,11 +64,15 @@ def sizes_of(
     test = _read(lambda: networks_on_test(found), problems)
     floors: Floors = {}
     test_floors: Floors = {}
+    search = found.search
+    few = {split: search.recorded.too_few(split) for split in ("validation", "test")}
     if resamples:
+        problems |= {f"no floors on {split}: {why}.": None for split, why in few.items() if why}
+    if resamples and not few["validation"]:
         validation = _read(lambda: networks_on_validation(found.study, found.rows), problems)
         floors = _floors(validation, shrunk, resamples, level)
+    if resamples and not few["test"]:
         test_floors = _floors(test, wanted, resamples, level)
-    search = found.search
     resize = Resize.of(search)
     shrinkage = {}
     for row in found.rows:

@@ -280,9 +280,7 @@ def _results(facts: Evidence, whole: Mapping[str, set[str]]) -> Check:
         except FieldError as error:
             check.add_offender(record.name, error.problem)
             continue
-        of_samples[hashlib.sha256(predictions.labels.numpy().tobytes()).digest()].append(
-            record.name
-        )
+        of_samples[_samples_of(predictions)].append(record.name)
         for name, value, found in zip(names, recorded, _values(predictions, names), strict=True):
             if not abs(value - found) <= TOLERANCE:
                 problem = f"{name} is {value:g} in the ledger, {found:g} from its predictions"
@@ -292,9 +290,17 @@ def _results(facts: Evidence, whole: Mapping[str, set[str]]) -> Check:
         if others is usual:
             continue
         for name in others:
-            problem = f"its validation labels differ from {usual[0]}"
+            problem = f"its validation labels or groups differ from {usual[0]}"
             check.add_offender(name, problem, "it was trained on other data")
     return check
+
+
+def _samples_of(predictions: Predictions) -> bytes:
+    """A digest of what tells the samples of a split."""
+    told = hashlib.sha256(predictions.labels.numpy().tobytes())
+    if predictions.groups is not None:
+        told.update(predictions.groups.numpy().tobytes())
+    return told.digest()
 
 
 def _values(predictions: Predictions, names: list[str]) -> list[float]:

@@ -260,7 +260,7 @@ def _print(found: Confirmation, sizes: Sizes) -> None:
     console.say(_legend(found.study))
     compared = None if found.study.confirms_itself else sizes.compared
     noted = floor_note() if sizes.floors else None
-    said = [found.added, compared, noted, *sizes.problems, *default_notes(found)]
+    said = [*found.cautions, compared, noted, *sizes.problems, *default_notes(found)]
     for line in filter(None, said):
         console.say(line)
     console.say(f"study: {found.study.directory}")
@@ -272,18 +272,21 @@ def _first_column(found: Confirmation) -> str:
 
 def _legend(study: Study) -> str:
     """What the columns are. study: the confirmation."""
-    counts = study.recorded.sizes
+    recorded = study.recorded
+    size = recorded.sizes["validation"]
+    groups = recorded.in_groups("validation")
+    test = f"{recorded.sizes['test']} samples{recorded.in_groups('test')}"
     if study.confirms_itself:
         return (
-            f"n: seeds. validation ({counts['validation']} samples) and test ({counts['test']}"
-            " samples): mean and standard deviation over seeds. The study has no search: its own"
-            " trials were measured, and nothing was selected."
+            f"n: seeds. validation ({size} samples{groups}) and test ({test}): mean and standard"
+            " deviation over seeds. The study has no search: its own trials were measured, and"
+            " nothing was selected."
         )
     return (
-        f"n: seeds. search: one trial, selected on {counts['validation']} validation samples."
-        f" validation and test ({counts['test']} samples): mean and standard deviation over fresh"
-        " seeds. shrinkage: how much better the trial scored when it was selected than it scores"
-        " on test. Nothing is selected on test."
+        f"n: seeds. search: one trial, selected on {size} validation samples{groups}. validation"
+        f" and test ({test}): mean and standard deviation over fresh seeds. shrinkage: how much"
+        " better the trial scored when it was selected than it scores on test. Nothing is selected"
+        " on test."
     )
 
 

@@ -152,6 +152,8 @@ def _found(study: Study, where: str | None, bootstrap: int | None, level: float)
     kept = left_out.kept(candidates)
     if candidates and not kept:
         stored_predictions(study, candidates[0])  # raises what is wrong
+    if study.recorded.too_few("validation"):
+        return replace(found, left_out=left_out)
     analysis = analyse_front(study, kept, bootstrap, level)
     return replace(found, analysis=analysis, left_out=left_out)
 
@@ -185,6 +187,8 @@ def _plain(found: Front) -> dict[str, object]:
         plain |= {"resamples": found.analysis.resamples, "level": found.analysis.level}
     if found.left_out is not None:
         plain["left_out"] = found.left_out.to_plain()
+        if few := found.study.recorded.too_few("validation"):
+            plain["no_intervals"] = few
     return {
         **plain,
         "hypervolume_reference": found.ranking.reference_values(),
@@ -229,7 +233,10 @@ def _print(found: Front, knee: TrialRecord) -> None:
     size = study.recorded.sizes["validation"]
     intervals = "values without intervals"
     if analysis is not None:
-        intervals = f"{analysis.named} from {analysis.resamples:,} resamples"
+        of = study.recorded.resampled("validation")
+        intervals = f"{analysis.named} from {analysis.resamples:,} resamples of {of}"
+    elif few := study.recorded.too_few("validation"):
+        intervals += f": {few}"
     reference = ", ".join(
         f"{name} {value:.4g}" for name, value in ranking.reference_values().items()
     )
@@ -239,7 +246,8 @@ def _print(found: Front, knee: TrialRecord) -> None:
         f"hypervolume {found.volume:.4g} better than {reference}; {size} validation samples,"
         f" {intervals}"
     )
-    for line in filter(None, [set_aside_line(ranking.set_aside), study.serves_note]):
+    aside = [set_aside_line(ranking.set_aside), ranking.rules.no_test]
+    for line in filter(None, [*aside, study.serves_note]):
         console.say(line)
     if note := epoch_note(study.plain.get("result", "last")):
         console.say(f"{note}.")
@@ -271,9 +279,10 @@ def _compare(
         print_json({"one": one.name, "other": other.name, **how, "metrics": metrics})
         return
     console.print(differences_table(study, found, one.name, other.name, level))
-    size = study.recorded.sizes["validation"]
+    recorded = study.recorded
     console.say(
-        f"{size} validation samples, the same {resamples:,} resamples for both. as good: the"
+        f"{recorded.sizes['validation']} validation samples, the same {resamples:,} resamples of"
+        f" {recorded.resampled('validation')} for both. as good: the"
         " interval lies within what matters; better, worse: it excludes 0, which happens for"
         f" {percent(1 - level)} of metrics of equal trials; not told apart: it contains 0. See"
         " docs/uncertainty.md."

@@ -236,6 +236,7 @@ def _plain(found: Planned, explained: bool) -> dict[str, object]:
             "kind": found.prepared.input_shape.kind,
             "columns": list(found.prepared.input_shape.columns),
             "sizes": dict(found.prepared.sizes),
+            "groups": dict(found.prepared.groups) or None,
         },
         "trials": found.counts,
         "at_once": asdict(Busy.of(kept_busy(study))),
@@ -315,7 +316,10 @@ def _print_explained(study: StudySpec) -> None:
 def _print_data(study: StudySpec, prepared: Prepared) -> None:
     from trainables.loading.trial_data import sample_bytes
 
-    sizes = ", ".join(f"{size} {name}" for name, size in prepared.sizes.items())
+    groups = {name: "" for name in prepared.sizes}
+    if prepared.groups:
+        groups = {name: f" ({found} {study.data.unit})" for name, found in prepared.groups.items()}
+    sizes = ", ".join(f"{size} {name}{groups[name]}" for name, size in prepared.sizes.items())
     if study.equal_train or any(variant.method.needs_meta for variant in study.variants):
         whose = "all methods" if study.equal_train else "the methods that learn on it"
         sizes += f"; {study.data.meta:g} of train is the meta split, held out for {whose}"

@@ -160,7 +160,7 @@ def _block(found: Results, bootstrap: int, level: float) -> Block:
     else:
         rows = [tables.TableRow(row.name, row.role, row.tests) for row in confirmation.rows]
         fitted_on = "on each seed's whole validation split"
-        said = [*default_notes(confirmation), *filter(None, [confirmation.added])]
+        said = [*default_notes(confirmation), *confirmation.cautions]
         block = tables.block_of_tests(study, rows, fitted_on, said)
     if not bootstrap:
         return block
@@ -285,7 +285,8 @@ def _gathered(study: Study, bootstrap: int, level: float) -> tuple[Plain, int]:
     alive = driver_is_alive(study.directory, study.ledger)  # before the ledger is read
     results = results_of(study)
     now = Snapshot.of(study, results.records, alive)
-    said = analysis = refused = None
+    said = analysis = None
+    refused: list[str] = []
     lost: Sequence[str] = ()
     try:
         aside = now.ranking.set_aside
@@ -294,10 +295,13 @@ def _gathered(study: Study, bootstrap: int, level: float) -> tuple[Plain, int]:
             lost = left_out.lines
             # Of none it raises what is wrong with the first.
             trials = left_out.kept(now.records.complete) or now.records
-            analysis = analyse_front(study, trials, bootstrap, level, aside)
+            if few := study.recorded.too_few("validation"):
+                refused.append(f"No intervals: {few}.")
+            else:
+                analysis = analyse_front(study, trials, bootstrap, level, aside)
         said = answer(results, level).to_plain()
     except FieldError as error:  # a missing or altered file: the page reports it instead
-        refused = f"No {'answer' if analysis or not bootstrap else 'intervals'}: {error}"
+        refused.append(f"No {'answer' if analysis or not bootstrap else 'intervals'}: {error}")
     counts = summed(now.counts.values())
     lacking = counts["planned"] - done(counts)
     confirmation = results.confirmation
@@ -311,7 +315,7 @@ def _gathered(study: Study, bootstrap: int, level: float) -> tuple[Plain, int]:
             lacking += confirmation.study.lacking(confirmation.records)
         lacking += sum(len(row.records) - len(row.tests) for row in confirmation.rows)
     found = gather(study, now.records, analysis, confirmation, now.alive, sizes)
-    notes = [*found["notes"], *filter(None, (refused, results.missing, *unread))]
+    notes = [*found["notes"], *filter(None, (*refused, results.missing, *unread))]
     notes += lost if analysis is not None else ()
     found |= {"answer": said, "notes": notes, "refused": bootstrap > 0 and analysis is None}
     return found, lacking

@@ -235,7 +235,9 @@ def _spread(
 
     objectives = ranking.study.objectives
     wanted = [one.metric for one in objectives]
-    shares = analyse(ranking.study, ranking.eligible, wanted=wanted, off_front=()).shares
+    shares: dict[str, float] = {}
+    if not ranking.study.recorded.too_few("validation"):
+        shares = analyse(ranking.study, ranking.eligible, wanted=wanted, off_front=()).shares
 
     def by_rank(record: TrialRecord) -> tuple[Any, ...]:
         return -shares.get(record.name, 0.0), *rank(record, objectives)

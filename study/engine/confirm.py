@@ -48,6 +48,7 @@ from study.store.openings import (
 from study.store.study import Study, check_home
 from study.store.trials import TrialRecord, Trials
 from study.tracking.projection import sync
+from trainables.groups import renumbered
 from trainables.loading.cache import Prepared, prepare
 from trainables.loading.sealed_split import open_test
 from trainables.loading.shift import Shift, unseen_shift
@@ -277,7 +278,8 @@ class ModelEvaluator:
         model, temperature = self._model(record)
         opening = self.log.open(record)
         split = open_test(self.prepared, opening, self.log)
-        answers = Predictions(self._logits(model, split.images), split.labels.clone())
+        groups = None if split.groups is None else split.groups.clone()
+        answers = Predictions(self._logits(model, split.images), split.labels.clone(), groups)
         digest = answers.save(self.study.files(record) / TEST_FILE)
         wanted = [one.metric for one in self.study.spec.objectives]
         metrics = answers.evaluate_at(temperature, also=wanted)
@@ -289,7 +291,10 @@ class ModelEvaluator:
         """The trial's results plus those on a shift set, at the same temperature."""
         model, temperature = self._model(record)
         logits = self._logits(model, shift.images)[shift.kept]
-        answers = Predictions(logits, shift.labels[shift.kept])
+        groups = None
+        if shift.groups is not None:
+            groups = torch.from_numpy(renumbered(shift.groups[shift.kept].numpy()))
+        answers = Predictions(logits, shift.labels[shift.kept], groups)
         file = f"shift_{name}.npz"
         written = answers.save(self.study.files(record) / file)
         if shift.ood:
@@ -298,7 +303,7 @@ class ModelEvaluator:
         else:
             found = answers.evaluate_at(temperature)
             metrics = {key: value for key, value in found.items() if plain_name(key) in ESSENTIAL}
-        shifted = Shifted(metrics, digest, len(answers.labels), shift.dropped)
+        shifted = Shifted(metrics, digest, len(answers.labels), shift.dropped, shift.shared)
         shifts = {**tested.shifts, name: shifted}
         return replace(tested, shifts=shifts, digests={**tested.digests, file: written})
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from search_spaces import strict_yaml
+from study.analysis.guessing import above_majority_of_groups
 from study.engine.display import ShowsSteps
 from study.engine.probe import slots_here
 from study.engine.weights import (
@@ -44,7 +45,7 @@ from study.store.trials import Trials
 from trainables.dataset import Dataset
 from trainables.inputs import Inputs
 from trainables.kinds import NOUNS
-from trainables.loading.cache import Prepared, prepare
+from trainables.loading.cache import Prepared, load_split, prepare
 from trainables.loading.shift import check_header
 from trainables.plugins import keep_extensions, name_of
 from trainables.problems import UserError
@@ -259,6 +260,7 @@ def record_spec(
         serves=serves_of(spec, stored),
         temperature_fit=WITH_PRIOR,
         majority=prepared.majority("validation"),
+        **_of_groups(spec.data, prepared),
         kind=None if inputs.kind == "image" else inputs.kind,
         weights=weights_of(spec) or None,
         home=home_of(directory),
@@ -273,6 +275,21 @@ def record_spec(
         spec = replace(spec, extensions=str(directory / EXTENSIONS))
     write_study_file(Study(directory, plain, recorded))
     return Study.of(directory, spec, recorded)
+
+
+def _of_groups(data: Dataset, prepared: Prepared) -> dict[str, Any]:
+    """What is recorded of samples that belong together; nothing where none do."""
+    if not prepared.groups:
+        return {}
+    validation = load_split(prepared, "validation")
+    assert validation.groups is not None
+    least = above_majority_of_groups(validation.labels.numpy(), validation.groups.numpy())
+    return {
+        "groups": dict(prepared.groups),
+        "least_accuracy": least,
+        "unit": data.unit or "groups",
+        "shared": list(prepared.shared) or None,
+    }
 
 
 def is_trained(spec: StudySpec, directory: Path, opened: Study | None) -> bool:

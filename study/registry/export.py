@@ -195,6 +195,8 @@ def _candidate(
     inputs = prepared.input_shape
     if inputs.kind != "image":
         facts["kind"] = inputs.kind
+    if study.recorded.groups is not None:
+        facts["validation_groups"] = study.recorded.resampled("validation")
     if inputs.are_named:
         facts["columns"] = list(inputs.columns)
     if record.extensions:

@@ -96,7 +96,7 @@ def card(facts: Facts, name: str, answer: Sequence[str] = ()) -> str:
             ),
             *(settings or ["- none"]),
             "",
-            f"## Validation ({facts['num_samples']} samples)",
+            f"## Validation ({facts['num_samples']} samples{_of_groups(facts)})",
             f"| | {headings[RAW]} | {headings[TEMPERATURE]} |",
             "|---|---|---|",
             *rows,
@@ -132,6 +132,11 @@ def card(facts: Facts, name: str, answer: Sequence[str] = ()) -> str:
             *_columns(facts),
         ]
     )
+
+
+def _of_groups(facts: Facts) -> str:
+    """` of 36 patients`, where samples belong together."""
+    return f" of {facts['validation_groups']}" if "validation_groups" in facts else ""
 
 
 def _input(facts: Facts) -> str:
@@ -229,7 +234,14 @@ def confirmed_facts(choice: Choice, level: float = LEVEL) -> Facts | None:
         "seeds": seeds,
         "test_samples": confirmation.study.recorded.sizes["test"],
     }
-    if confirmation.study.confirms_itself:  # absent else, as the next
+    recorded = confirmation.study.recorded
+    if recorded.groups is not None:  # absent else, as the next ones
+        facts["test_groups"] = recorded.resampled("test")
+    if few := recorded.too_few("test"):
+        facts["no_intervals"] = few
+    if cautions := confirmation.cautions:
+        facts["cautions"] = cautions
+    if confirmation.study.confirms_itself:
         facts["itself"] = True
     if level != LEVEL:  # absent where it is the usual one: these facts identify a version
         facts["level"] = level
@@ -242,6 +254,8 @@ def confirmed_floors(choice: Choice, level: float) -> dict[str, dict[str, list[f
     Raises as `confirmed_facts`.
     """
     if choice.row is None or choice.confirmation is None:
+        return {}
+    if choice.study.recorded.too_few("test"):
         return {}
     networks = networks_on_test(choice.confirmation)[choice.row.label]
     tested = choice.confirmation.tested[choice.row.label]
@@ -269,8 +283,10 @@ def _with_intervals(
 ) -> dict[str, list[float]]:
     """Each test metric as [value, low, high] of the bootstrap; ts_: at the fitted temperature.
 
-    [value] alone if so few predictions are wrong that it has no interval.
+    [value] alone if so few predictions are wrong that it has no interval, or samples too few.
     """
+    if choice.study.recorded.too_few("test"):
+        return {name: [tested.metrics[name]] for name in chain(*zip(*_pairs(), strict=True))}
     answers = Predictions.load(checked_file(choice.study, record, TEST_FILE, tested.digests))
     draws = Draws.of(len(answers.labels), RESAMPLES, 0)
     names = list(chain(*zip(*_pairs(), strict=True)))
@@ -315,6 +331,8 @@ def _confirmed_section(facts: Facts) -> list[str]:
     median = (
         ", the seed with the median validation value of the first objective" * confirmed["median"]
     )
+    notes += [f"{first_upper(caution)}." for caution in confirmed.get("cautions", ())]
+    groups = f" of {confirmed['test_groups']}" if "test_groups" in confirmed else ""
     title = f"## Confirmation: {len(seeds)} fresh seeds of `{_model(confirmed)}`, {whose}"
     head = [
         "| | search, validation | fresh seeds, validation | fresh seeds, test |",
@@ -327,14 +345,14 @@ def _confirmed_section(facts: Facts) -> list[str]:
         title,
         (
             f"This model is seed {_seed(confirmed['registered'])}{median}. Mean and standard"
-            f" deviation over seeds. The test split ({confirmed['test_samples']} samples) was not"
-            " used for any selection."
+            f" deviation over seeds. The test split ({confirmed['test_samples']} samples{groups})"
+            " was not used for any selection."
         ),
         "",
         *head,
         *rows,
         "",
-        f"Test metrics per seed, with {percent(confirmed.get('level', LEVEL))} intervals:",
+        f"Test metrics per seed, {_how_sure(confirmed)}:",
         "",
         f"| seed | {' | '.join(_named(name, serves) for name in shown)} |",
         f"|---|{'---|' * len(shown)}",
@@ -342,6 +360,15 @@ def _confirmed_section(facts: Facts) -> list[str]:
         "",
         *notes,
     ]
+
+
+def _how_sure(confirmed: Facts) -> str:
+    """How sure the test metrics are."""
+    if few := confirmed.get("no_intervals"):
+        return f"without intervals ({few})"
+    groups = confirmed.get("test_groups")
+    resampled = f" that resample {groups}" if groups else ""
+    return f"with {percent(confirmed.get('level', LEVEL))} intervals{resampled}"
 
 
 def _in_pairs(found: Mapping[str, float]) -> list[str]:

@@ -78,6 +78,7 @@ class Block:
     objectives: tuple[Objective, ...]
     rows: tuple[TableRow, ...]
     notes: tuple[str, ...] = ()
+    in_groups: str = ""  # ` (36 patients)`, of the samples, if they belong together
     # By metric, of rows with at least two seeds.
     methods: Mapping[str, Methods] = field(default_factory=dict)
     matters: Mapping[str, float] = field(default_factory=dict)  # by metric, where the study says it
@@ -178,6 +179,7 @@ def block_of_search(study: Study, records: Trials) -> Block:
         study.objectives,
         rows,
         tuple(notes),
+        study.recorded.in_groups("validation"),
     )
 
 
@@ -215,6 +217,7 @@ def block_of_tests(
         study.objectives,
         tuple(opened),
         tuple(notes),
+        study.recorded.in_groups("test"),
         matters=study.matters,
     )
 

@@ -45,7 +45,7 @@ def confirmed(
         "name": confirmation.study.spec.name,
         "itself": confirmation.study.confirms_itself,
         "opened": any(row.tests for row in rows),
-        "added": confirmation.added,
+        "cautions": confirmation.cautions,
         "compared": "" if sizes is None else sizes.compared,
         "rows": plain,
         "shifts": _names(row.shifts for row in rows),

@@ -101,6 +101,7 @@ def gather(
         "samples": recorded.sizes["validation"],
         "test_samples": recorded.sizes["test"],
         "resamples": analysis and analysis.resamples,
+        "resampled": recorded.resampled("validation"),
         "whiskers": analysis and analysis.named,
         "floor_note": analysis and first_upper(floor_note(analysis.level)),
         "unfinished": _unfinished(now, study.goes_on_anywhere),
@@ -221,11 +222,7 @@ def _facts(study: Study) -> list[list[str]]:
     return [
         ["Data", _settings(plain["data"])],
         ["Classes", f"{len(recorded.classes):,}"],
-        [
-            "Samples",
-            "; ".join(f"{split} {size:,}" for split, size in recorded.sizes.items())
-            + " (opened only by calstudy confirm)",
-        ],
+        ["Samples", f"{recorded.all_sizes} (opened only by calstudy confirm)"],
         ["Network", _settings(plain["model"])],
         ["Optimizer", _settings(plain["optimizer"])],
         [

@@ -75,7 +75,7 @@ def _of(block: Block) -> str:
         seeds += f", best trial by {block.objectives[0].metric} for methods with a search"
     parts = [
         f"{block.study}: {block.split} split",
-        f"{block.samples:,} samples",
+        f"{block.samples:,} samples{block.in_groups}",
         f"{block.classes} classes",
         seeds,
     ]

@@ -52,7 +52,7 @@ class Reproduction:
     findings: Sequence[Finding]
     studies: Sequence[Study]
     seeds: Mapping[str, int]  # by row
-    added: Sequence[str]
+    cautions: Sequence[str]
     in_vain: int  # openings of the test split without a result
 
     @property
@@ -102,7 +102,7 @@ def reproduction_of(asked: Asked, studies: Mapping[str, Study]) -> Reproduction:
         _findings(asked, rows),
         tuple(studies.values()),
         {name: len(found.values) for name, found in rows.items()},
-        tuple(filter(None, (one.added for one in confirmed.values()))),
+        tuple(chain(*(one.cautions for one in confirmed.values()))),
         sum(came_to_nothing(one.study) for one in confirmed.values()),
     )
 

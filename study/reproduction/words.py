@@ -126,7 +126,7 @@ def lines_above(found: Reproduction) -> Iterator[str]:
         yield f"The data are not the paper's: {found.asked.other_data}."
     if found.asked.option is not None:
         yield f"--option {found.asked.option}: {table.options[found.asked.option].what}."
-    for line in found.added:
+    for line in found.cautions:
         yield f"{line}."
     if found.in_vain:
         yield f"{counted(found.in_vain, 'opening')} of the test split without a result."

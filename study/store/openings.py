@@ -47,6 +47,7 @@ class Shifted:
     data: str
     samples: int
     dropped: int
+    shared: str | None = None  # what is said of groups that train or validation has too
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from trainables.kinds import NOUNS
+from trainables.kinds import FEWEST, NOUNS
 from trainables.plain import Plain, Record
 
 
@@ -46,6 +46,7 @@ class Recorded(Record):
     temperature_fit: str | None = None
     majority: float | None = None  # the share of the most frequent class
     groups: dict[str, int] | None = None  # of each split, if samples belong together
+    least_accuracy: float | None = None  # that shows that a trial does not guess, with groups
     unit: str | None = None  # what the groups are called: patients
     shared: list[str] | None = None  # a sentence for each two splits that share groups
     kind: str | None = None  # of samples; None: images
@@ -63,3 +64,25 @@ class Recorded(Record):
     def noun(self) -> str:
         """What its samples are called: images, or rows."""
         return NOUNS[self.kind or "image"]
+
+    @property
+    def all_sizes(self) -> str:
+        """`train 1,437 (40 patients); validation 360 (10 patients)`, of every split."""
+        return "; ".join(
+            f"{split} {size:,}{self.in_groups(split)}" for split, size in self.sizes.items()
+        )
+
+    def resampled(self, split: str) -> str:
+        """What intervals on a split resample: `214 patients`, or `360 images`."""
+        if self.groups is None:
+            return f"{self.sizes[split]:,} {self.noun}"
+        return f"{self.groups[split]:,} {self.unit}"
+
+    def in_groups(self, split: str) -> str:
+        """` (214 patients)`, beside the samples of a split; empty if each is by itself."""
+        return "" if self.groups is None else f" ({self.resampled(split)})"
+
+    def too_few(self, split: str) -> str:
+        """Why there are no intervals on a split: `7 patients are too few`; else empty."""
+        count = (self.groups or self.sizes)[split]
+        return f"{self.resampled(split)} are too few" if count < FEWEST else ""

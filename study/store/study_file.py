@@ -31,6 +31,10 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
+def _is_fraction(value: Any) -> bool:
+    return isinstance(value, int | float) and 0 <= value <= 1
+
+
 def _is_flag(value: Any) -> bool:
     return isinstance(value, bool)
 
@@ -89,11 +93,15 @@ RECORDED: dict[str, tuple[Predicate, str]] = {
     "meaning": (_is_meaning, "what a trial means, with `methods`"),
     "serves": (lambda value: value in (RAW, TEMPERATURE), "temperature or raw"),
     TEMPERATURE_FIT: (lambda value: value == WITH_PRIOR, WITH_PRIOR),
-    "majority": (lambda value: isinstance(value, int | float) and 0 <= value <= 1, "a fraction"),
+    "majority": (_is_fraction, "a fraction"),
 }
 RECORDED_OR_NOT: dict[str, tuple[Predicate, str]] = {
     "home": (having(path=_is_text, inode=_is_count), "a path and an inode"),
     "weights": (of(_is_text), "a mapping of digests to names"),
+    "groups": (_are_sizes, "the number of groups of train, validation and test"),
+    "least_accuracy": (or_none(_is_fraction), "a fraction"),
+    "unit": (_is_text, "text"),
+    "shared": (each(_is_text), "a list of sentences"),
     "adoptions": (or_none(_is_count), "a count"),
     "tracking": (or_none(_is_text), "a URL or null"),
     "pruned": (_is_flag, "true or false"),

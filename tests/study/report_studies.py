@@ -68,7 +68,7 @@ class Confirmation:
     study: Study
     rows: tuple[Confirmed, ...]
     search: Study
-    added: str = ""
+    cautions: tuple[str, ...] = ()
 
 
 def make_study(root: Path, name: str = "small", **changes: Any) -> Study:

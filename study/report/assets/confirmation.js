@@ -12,7 +12,7 @@ function confirmationSection(study, view) {
   }
   const wanted = study.objectives.map((name) => view.measures.find((each) => each.name === name)).filter(Boolean);
   return [
-    ...(found.added ? [h("p", {}, `${found.added}.`)] : []),
+    ...found.cautions.map((caution) => h("p", {}, `${caution}.`)),
     ...(found.opened ? [scrolled("Test results", testTable(study, view, found.rows)),
       h("p", { class: "small" }, `Mean ± one standard deviation over seeds, on the ${countText(study.test_samples)} samples of the sealed ` +
         "test split, which was opened only for this and never used to select anything. After temperature: fitted on each seed's validation split." +

@@ -284,7 +284,7 @@ function frontCaption(study, view, drawn) {
   }
   if (study.resamples) {
     sentences.push(`Whiskers: ${study.whiskers} from a paired bootstrap (${countText(study.resamples)} resamples of the same ` +
-      `${countText(study.samples)} validation samples). Point at any trial to see its intervals; metrics that are not ` +
+      `${study.resampled} of the validation split). Point at any trial to see its intervals; metrics that are not ` +
       "objectives have intervals only for trials on the study's Pareto front. ");
     if (!hasFloors(study) && [view.x, view.y].some((each) => study.trials.some(each.floor))) sentences.push(`${study.floor_note} `);
     const without = [view.x, view.y].filter((each) => each.place !== null && !each.resampled).map((each) => each.label);

@@ -29,6 +29,11 @@ def names(records):
 @pytest.mark.parametrize("majority", [0.02, 0.1, 0.5, 0.97, 1.0])
 def test_who_guesses_is_what_the_binomial_test_says(samples, majority):
     rules = Rules(OBJECTIVES, (), majority, samples)
+    without_error = binomtest(samples, samples, majority, alternative="greater").pvalue
+    assert bool(rules.no_test) == (without_error > 0.05)
+    if rules.no_test:  # even it would be said to guess
+        assert not rules.guesses(trial(0, 0.0))
+        return
     near = int(samples * majority)
     for right in {0, 1, samples, *range(max(0, near - 5), min(samples, near + 200))}:
         chance = binomtest(right, samples, majority, alternative="greater").pvalue

@@ -159,7 +159,9 @@ def test_the_card_of_a_model_that_is_nearly_always_right(tmp_path: Path) -> None
     tested: Any = SimpleNamespace(
         digests={"test.npz": digest}, temperature=1.0, metrics=answers.evaluate_at(1.0)
     )
-    choice: Any = SimpleNamespace(study=SimpleNamespace(files=lambda record: tmp_path))
+    recorded = Recorded(sizes={"test": 200})
+    study = SimpleNamespace(files=lambda record: tmp_path, recorded=recorded)
+    choice: Any = SimpleNamespace(study=study)
     found = model_card._with_intervals(choice, None, tested, 0.95)
     assert [len(found[name]) for name in ("accuracy", "nll", "ece", "ts_nll")] == [3, 1, 3, 1]
     assert model_card._with_range(found["nll"]) == f"{answers.evaluate()['nll']:.4f}"

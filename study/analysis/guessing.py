@@ -1,0 +1,43 @@
+"""The smallest accuracy that shows that a trial does not guess: always predict one class."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainables.kinds import FEWEST
+
+GUESSES = 0.05  # significance of the test against the most frequent class
+RESAMPLES = 10_000
+ROUNDING = 1e-6  # of a sample
+
+
+def above_majority(majority: float, samples: int) -> float | None:
+    """The smallest accuracy significantly above the majority's: a one-sided binomial test at 5%.
+
+    None where no accuracy is: even one without an error could be luck.
+    """
+    from scipy.special import betainc
+
+    right = np.arange(1, samples + 1)
+    # P(X >= k) of Binomial(n, p) is the regularized incomplete beta function I_p(k, n - k + 1).
+    significant = betainc(right, samples - right + 1, majority) <= GUESSES
+    return float(right[significant.argmax()] / samples) if significant.any() else None
+
+
+def above_majority_of_groups(labels: NDArray[np.int64], groups: NDArray[np.int64]) -> float | None:
+    """The same where samples belong together. labels, groups: [N] int64, groups from 0.
+
+    Of the majority's accuracy in resamples of the groups, 95% lie below it. Of fewer than
+    FEWEST groups, the smallest accuracy above the majority's.
+    """
+    samples = len(labels)
+    most_frequent = labels == np.bincount(labels).argmax()
+    sizes = np.bincount(groups)
+    right = np.bincount(groups, most_frequent)
+    beyond = most_frequent.mean()
+    if len(sizes) >= FEWEST:
+        drawn = np.random.default_rng(0).integers(len(sizes), size=(RESAMPLES, len(sizes)))
+        beyond = np.quantile(right[drawn].sum(axis=1) / sizes[drawn].sum(axis=1), 1 - GUESSES)
+    least = (np.floor(beyond * samples + ROUNDING) + 1) / samples
+    return float(least) if least <= 1 else None
