@@ -33,6 +33,12 @@ FINISHING = 300.0  # before all that, for what is not to be ended midway
 _folders: set[str] = set()  # temporary ones, of this process
 
 
+class Interrupted(KeyboardInterrupt):
+    """Ends what the main thread does. Of KeyboardInterrupt itself Python notes that it passed
+    through an `exec` of text, as dataclasses have while they are imported, and then ends a `python
+    -m` by SIGINT, whatever exit code the program gives."""
+
+
 class Stopping:
     """Records that a stop was requested, and by what (`caught`). A second signal ends the process
     at once.
@@ -106,7 +112,7 @@ class Stopping:
         self._noted = self._noted or now
         self.request(signal.Signals(number).name)
         if not (again or self._deferred):
-            raise KeyboardInterrupt
+            raise Interrupted
 
     def _noted_again(self, number: signal.Signals) -> None:
         """A second signal has its usual effect."""

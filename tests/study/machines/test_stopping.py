@@ -95,6 +95,23 @@ def test_at_once_where_nothing_is_deferred(name: str) -> None:
     assert (process.returncode, shown, said) == (75, LAST_WORD.format(name), "")
 
 
+def test_within_text_that_is_executed(tmp_path: Path) -> None:
+    """As a dataclass is while it is imported: Python would end a module by SIGINT."""
+    body = f"exec({READY!r})"
+    source = f"{BEGIN}\nwith stopping.Ending(console, errors) as stop:\n    {body}\n"
+    (tmp_path / "executing.py").write_text(source)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "executing"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )
+    assert first_line(process) == "ready"
+    process.terminate()
+    process.communicate(timeout=60)
+    assert process.returncode == 75
+
+
 def test_what_it_started_ends_with_it() -> None:
     """Ray's agents outlived a run that ended in order by more than ten seconds."""
     process = program(
