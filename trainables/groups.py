@@ -32,3 +32,17 @@ def unit_of(column: str) -> str:
     if word.endswith("y") and word[-2:-1] not in "aeiou":
         return f"{word[:-1]}ies"
     return f"{word}es" if word.endswith(("s", "x", "ch", "sh")) else f"{word}s"
+
+
+def singular(unit: str) -> str:
+    """One of a unit: `patient` of `patients`."""
+    if unit.endswith("ies"):
+        return f"{unit[:-3]}y"
+    if unit.endswith(("sses", "xes", "ches", "shes")):
+        return unit[:-2]
+    return unit.removesuffix("s")
+
+
+def count_of(number: int, unit: str) -> str:
+    """`1 patient`, `1,214 patients`."""
+    return f"{number:,} {singular(unit) if number == 1 else unit}"

@@ -8,6 +8,7 @@ import pytest
 
 from trainables.data.parquet import Parquet
 from trainables.data.table import Table
+from trainables.loading.cache import prepare
 from trainables.problems import FieldError
 
 
@@ -41,11 +42,11 @@ def test_rows_of_unknown_splits_are_counted(tmp_path: Path) -> None:
 
 def test_copies_of_rows_are_counted(tmp_path: Path) -> None:
     table = columns()
-    both = pd.concat([table, table.head(20)])
-    (said,) = notes_of(both, tmp_path / "a.parquet")
-    assert said.startswith("20 of 80 rows are copies of others, and one of train may be in test")
-    few = columns(width=4)  # rows of few numbers may be equal
-    assert notes_of(pd.concat([few, few]), tmp_path / "b.parquet") == ()
+    file = tmp_path / "a.parquet"
+    write(pd.concat([table, table.head(20)]), file)
+    found = prepare(Table(path=str(file)), 0, tmp_path / "cache")
+    said = "20 of 80 rows of train are copies of others, and stay in one split with them"
+    assert found.notes[0] == said
 
 
 def test_text_that_is_left_out_is_named(tmp_path: Path) -> None:

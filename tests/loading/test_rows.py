@@ -286,5 +286,5 @@ def test_rows_that_train_has_too_are_told_by_their_numbers(prepared: Prepared) -
     )
     assert (found.dropped, len(found.labels)) == (1, 2001) and not found.kept[-1]
     with pytest.raises(FieldError, match="1 of its 501 rows are also in the study's train"):
-        few = {"train": RawSplit(both.images[-501:], both.labels[-501:])}
+        few = {"train": RawSplit(*(part[-501:] for part in both[:2]))}
         unseen_shift(ShiftSet(Measured(given=few)), {}, prepared)

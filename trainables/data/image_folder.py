@@ -1,5 +1,6 @@
 """Images in folders, one per class: in a folder per split, as for torchvision, or without."""
 
+import hashlib
 import os
 from dataclasses import dataclass
 from itertools import chain
@@ -8,9 +9,11 @@ from pathlib import Path
 import numpy as np
 from torchvision.datasets.folder import IMG_EXTENSIONS, find_classes, make_dataset
 
+from trainables.data.shared.groups import groups_of_files
 from trainables.data.shared.images import ImageFiles, ImageList, check_lists
 from trainables.data.shared.splits import KNOWN_NAMES, check_splits, split_names
-from trainables.fields import text
+from trainables.fields import path_text, text
+from trainables.files.digest import file_digest
 from trainables.problems import FieldError, nearest
 
 
@@ -26,10 +29,27 @@ class ImageFolder(ImageFiles):
     splits: dict[str, str] | None = text(
         None, doc="folder of each split, e.g. {train: train, test: val}"
     )
+    group: str | None = path_text(
+        None,
+        doc=(
+            "csv with `file` (below PATH) and `group`: images that belong together; no two splits"
+            " share any"
+        ),
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_splits(self.splits)
+
+    @property
+    def unit(self) -> str | None:
+        return None if self.group is None else "groups"
+
+    def source_digest(self) -> str:
+        found = super().source_digest()
+        if self.group is None:
+            return found
+        return hashlib.sha256(f"{found} {file_digest(Path(self.group))}".encode()).hexdigest()
 
     def lists(self) -> tuple[tuple[str, ...], dict[str, ImageList]]:
         folders = self._folders()
@@ -50,7 +70,17 @@ class ImageFolder(ImageFiles):
             files = [Path(file) for file, _ in found]
             lists[ours] = ImageList(files, np.array([label for _, label in found], np.int64))
         check_lists(self.path, classes, lists)
-        return tuple(classes), lists
+        return tuple(classes), lists if self.group is None else self._grouped(lists)
+
+    def _grouped(self, lists: dict[str, ImageList]) -> dict[str, ImageList]:
+        """The lists with the group of each file."""
+        assert self.group is not None
+        files = chain.from_iterable(listed.files for listed in lists.values())
+        places = [Path(os.path.relpath(file, self.path)).as_posix() for file in files]
+        groups = groups_of_files(self.group, self.path, places)
+        ends = np.cumsum([len(listed.files) for listed in lists.values()])
+        parts = zip(lists.items(), np.split(groups, ends[:-1]), strict=True)
+        return {name: listed._replace(groups=part) for (name, listed), part in parts}
 
     def _folders(self) -> list[str]:
         """Candidates for splits: the folders in PATH, and PATH itself if `splits` names it."""

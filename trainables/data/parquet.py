@@ -9,15 +9,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trainables.data.shared.columns import opened_parquet
+from trainables.data.shared.columns import check_column, opened_parquet
 from trainables.data.shared.images import SMALL_BYTES, check_memory, decode, shape_of
-from trainables.data.shared.rows import Content, Listing, RowFiles, check_column
+from trainables.data.shared.rows import Content, Listing, RowFiles
 from trainables.dataset import Progress, nothing
 from trainables.fields import text
 from trainables.machine import memory
@@ -36,6 +36,8 @@ class Parquet(RowFiles):
     train and validation, the latter becomes the sealed test split. With `splits`, other splits are
     ignored.
     """
+
+    picks: ClassVar[str] = "the image"
 
     image: str = text("image", doc="column of encoded images, or of structs with them in `bytes`")
 

@@ -15,21 +15,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trainables.data.shared.column_notes import Spread, copies, notes
+from trainables.data.shared.column_notes import Spread, notes
 from trainables.data.shared.columns import (
     Columns,
     CsvColumns,
     NpzColumns,
     ParquetColumns,
+    check_column,
     parsed,
 )
+from trainables.data.shared.groups import check_group
 from trainables.data.shared.rows import (
     SPLIT_COLUMN,
     Content,
     Labels,
     Listing,
     RowFiles,
-    check_column,
     either,
 )
 from trainables.dataset import Progress, nothing
@@ -67,9 +68,9 @@ class Feature(NamedTuple):
 class Table(RowFiles):
     """Each row is a sample, of numbers that become float32; its label is a number or a word.
 
-    Without `features`, the samples are the one column of lists, or all columns of numbers but label
-    and split. Without `splits`, splits named train, validation (valid, val, dev) and test are used;
-    with only train and validation, the latter becomes the sealed test split.
+    Without `features`, the samples are the one column of lists, or all columns of numbers but
+    label, split and group. Without `splits`, splits named train, validation (valid, val, dev) and
+    test are used; with only train and validation, the latter becomes the sealed test split.
     """
 
     noun: ClassVar[str] = NOUNS["features"]
@@ -101,6 +102,12 @@ class Table(RowFiles):
         return self.features
 
     @property
+    def _others(self) -> list[str]:
+        """The columns that are no features."""
+        named = (self.label, self.split_column, self.group)
+        return [name for name in named if name is not None]
+
+    @property
     def _wanted(self) -> list[str] | None:
         return [self.features] if isinstance(self.features, str) else self.features
 
@@ -118,7 +125,7 @@ class Table(RowFiles):
         if _ending(file) == ".parquet":
             return ParquetColumns(file, memory())
         if _ending(file) == ".csv":
-            return CsvColumns(file, memory(), text=(self.label, self.split_column))
+            return CsvColumns(file, memory(), text=self._others)
         features, *others = self._wanted or ["features"]
         if others:
             found = f"{file} has one array of features, not {len(others) + 1}"
@@ -128,7 +135,13 @@ class Table(RowFiles):
             self.label: "labels" if self.label == LABEL else self.label,
             self.split_column: "splits" if self.split_column == SPLIT_COLUMN else self.split_column,
         }
-        return NpzColumns(file, memory(), arrays, features, self.split_column)
+        required = {features: "features", self.label: "label"}
+        if self.group is not None:
+            taken = zip(arrays.values(), ("a feature", "the label", "the split"), strict=True)
+            check_group(self.group, dict(taken))
+            arrays[self.group] = self.group
+            required[self.group] = "group"
+        return NpzColumns(file, memory(), arrays, features, required)
 
     def _schema(self, file: Path) -> Any:
         return self._columns(file).schema()
@@ -188,7 +201,7 @@ class Table(RowFiles):
         """The columns of a sample, in the order of train's first file. All files have them."""
         first = self._first_of_train(listing)
         schema = listing.schemas[first]
-        names = self._wanted or _usual(first, schema, (self.label, self.split_column))
+        names = self._wanted or _usual(first, schema, self._others)
         for file, there in listing.schemas.items():
             _check_features(file, there, names, schema)
         return [Feature(name, self._width(first, schema.field(name))) for name in names]
@@ -245,13 +258,13 @@ class Table(RowFiles):
             labels = listing.labels[rows["train"]]
             called = _Called(listing, features)
             said = notes(arrays["train"], labels, numberings, spread, called)
-            said = (*self._not_taken(listing), *said, *copies(table))
+            said = (*self._not_taken(listing), *said)
         return Content(arrays, _shown(listing, features), said)
 
     def _not_taken(self, listing: Listing) -> tuple[str, ...]:
         """What to say of columns of text that are left out unasked; a list may be among them."""
         file = self._first_of_train(listing)
-        others = (self.label, self.split_column, "class")
+        others = (*self._others, "class")
         free = [one for one in listing.schemas[file] if one.name not in others]
         words = [one.name for one in free if pa.types.is_string(one.type)]
         if self._wanted is not None or not words:
@@ -318,7 +331,7 @@ def _is_list(kind: Any) -> bool:
     return any(is_list(kind) for is_list in lists) and _is_number(kind.value_type)
 
 
-def _usual(file: Path, schema: Any, others: tuple[str, str]) -> list[str]:
+def _usual(file: Path, schema: Any, others: Sequence[str]) -> list[str]:
     """Without `features`: the one column of lists, or else all of numbers, but for `others`."""
     left_out = {*others, *_indices(schema)}
     free = [field for field in schema if field.name not in left_out]

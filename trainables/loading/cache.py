@@ -3,6 +3,8 @@
 CACHE/DIGEST/{train,validation,test}.npy      uint8 [N, C, H, W], or float32 [N, D]
 CACHE/DIGEST/{...}_labels.npy                 int64 [N]
 CACHE/DIGEST/{...}_groups.npy                 int64 [N], numbered by first appearance, if there are
+CACHE/DIGEST/{train,validation}_group_keys.npy  int64 [G], what identifies them in other data
+CACHE/DIGEST/train_copies.npy                 int64 [N], a number for samples of identical bytes
 CACHE/DIGEST/meta.json                        classes, statistics of train; sizes and digests
 
 The test split is written but never loaded here: `load_split` only loads train and validation.
@@ -15,6 +17,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,20 +26,29 @@ import torch
 from filelock import FileLock
 from torch import Tensor
 
-from trainables.data.shared.splits import SPLITS, ranks_in_class
-from trainables.dataset import Dataset, Progress, RawData, RawSplit, nothing
+from trainables.dataset import Dataset, Progress, RawData, nothing
 from trainables.files.atomic import replacing_folder
 from trainables.files.digest import damaged_files, file_digest, sampled_digest, sidecar_digest
 from trainables.files.home import default_cache
 from trainables.files.regular import read_text
+from trainables.groups import renumbered
 from trainables.inputs import Inputs
+from trainables.loading.splitting import (
+    Rows,
+    check_groups,
+    copies_note,
+    divided,
+    identical,
+    keys_of,
+    shared_groups,
+)
 from trainables.plain import Plain
 from trainables.plugins import name_of
 from trainables.problems import FieldError
-from trainables.seeding import stream
 
 FORMAT = 1  # of the files and the split; increment on any change
-TEST_SHARE = 0.2  # fraction sealed by seed if the source has no test split
+COPIES = "train_copies.npy"
+SAME = "identical samples"  # what they are called, as groups are
 
 
 @dataclass(frozen=True)
@@ -55,6 +67,7 @@ class Prepared:
     features: str | None = None  # sha256, of a frozen network's outputs
     groups: Mapping[str, int] = field(default_factory=dict)  # of each split, if there are any
     shared: tuple[str, ...] = ()  # a sentence for each two splits of the source that share groups
+    identical: int | None = None  # samples of train that others are the same as; None: not known
 
     @property
     def num_classes(self) -> int:
@@ -75,12 +88,33 @@ class Split(NamedTuple):
     groups: Tensor | None = None
 
 
+class DataDigests(NamedTuple):
+    """The two digests that a data set may have, by where its identical samples may lie."""
+
+    apart: str  # in several splits, or there are none
+    together: str  # in one
+
+
+def data_digests(dataset: Dataset, seed: int) -> DataDigests:
+    """Those of a data set, of which the samples decide. Decodes nothing."""
+    parts = _digest_parts(dataset, seed)
+    return DataDigests(_digest_of(parts), _digest_of([*parts, "identical samples together"]))
+
+
 def data_digest(dataset: Dataset, seed: int) -> str:
     """sha256 of what the cached arrays depend on: source, options, seed, format. Decodes nothing.
 
-    `augment` and `padding` are not included: they change batches, not the arrays.
+    Of a data set without identical samples, or prepared before they were kept together. `augment`
+    and `padding` are not included: they change batches, not the arrays.
     """
-    parts = [FORMAT, name_of(type(dataset)), dataset.source_digest(), dataset.validation, seed]
+    return _digest_of(_digest_parts(dataset, seed))
+
+
+def _digest_parts(dataset: Dataset, seed: int) -> list[Plain]:
+    return [FORMAT, name_of(type(dataset)), dataset.source_digest(), dataset.validation, seed]
+
+
+def _digest_of(parts: list[Plain]) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
@@ -90,45 +124,67 @@ def prepare(
     cache: Path | None = None,
     digest: str | None = None,
     progress: Progress = nothing,
+    begun: str | None = None,
 ) -> Prepared:
     """The prepared data set, decoded first if it is missing or damaged in the cache.
 
-    progress: is told how many images are decoded, if the data set tells. Concurrent processes wait
-    for the one that decodes. Raises FieldError if the source cannot be used or does not have the
-    given `digest`; if that is in the cache, the source is not read at all.
+    progress: is told how many images are decoded, if the data set tells. begun: the digest of a
+    study that goes on; if the source still has it, it stays. Concurrent processes wait for the one
+    that decodes. Raises FieldError if the source cannot be used or does not have the given
+    `digest`; if that is in the cache, the source is not read at all.
     """
     # Absolute: workers have another working directory.
     cache = cache.expanduser().absolute() if cache else default_cache()
     if digest is not None:
         with suppress(ValueError):
             return open_prepared(cache / digest)
-    found = data_digest(dataset, seed)
-    if digest not in (None, found):
+    found = data_digests(dataset, seed)
+    if digest is not None and digest not in found:
         raise FieldError(
             "data",
-            f"its digest is {found[:12]}, but the study started with {digest[:12]}",
+            f"its digest is {found.apart[:12]}, but the study started with {digest[:12]}",
             "Restore it.",
         )
-    directory = cache / found
-    return open_or_make(directory, lambda: _build(dataset, seed, directory, progress))
+    wanted = digest or (begun if begun in found else None)
+    return open_or_make(
+        cache / found.apart,
+        lambda: _build(dataset, seed, cache, found, wanted, progress),
+        lambda: _opened(cache, found, wanted),
+    )
 
 
-def open_or_make(directory: Path, make: Callable[[], None]) -> Prepared:
+def _opened(cache: Path, digests: DataDigests, wanted: str | None) -> Prepared:
+    """The prepared data set with the digest wanted, or that of new studies. Raises ValueError."""
+    if wanted is not None:
+        return open_prepared(cache / wanted)
+    if (cache / digests.together).exists():
+        return open_prepared(cache / digests.together)
+    prepared = open_prepared(cache / digests.apart)
+    if prepared.identical != 0:
+        found = "its splits may share identical samples"
+        raise ValueError(f"{prepared.directory}: {found}; prepare it again.")
+    return prepared
+
+
+def open_or_make(
+    directory: Path, make: Callable[[], None], opened: Callable[[], Prepared] | None = None
+) -> Prepared:
     """What is prepared in a directory, made first if it is missing or damaged. Concurrent processes
-    wait for the one that makes it."""
+    wait for the one that makes it. opened: opens it, if that is not all."""
+    opened = opened or partial(open_prepared, directory)
     try:
-        return open_prepared(directory)
+        return opened()
     except ValueError:
         directory.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(directory.with_name(f"{directory.name}.lock")):
         try:
-            return open_prepared(directory)
+            return opened()
         except ValueError as error:
             if directory.exists():
                 told = str(error).replace("prepare it again", "it is prepared again")
                 print(told, file=sys.stderr)
             make()
-    return open_prepared(directory)
+    return opened()
 
 
 def open_prepared(directory: Path) -> Prepared:
@@ -153,6 +209,7 @@ def open_prepared(directory: Path) -> Prepared:
         features=meta.get("features"),
         groups=meta.get("groups", {}),
         shared=tuple(meta.get("shared", ())),
+        identical=meta.get("identical"),
     )
 
 
@@ -180,80 +237,70 @@ def mapped(file: Path) -> Tensor:
     return torch.from_numpy(np.load(file, mmap_mode="c", allow_pickle=False))
 
 
-def split_rows(
-    raw: RawData, validation: float, seed: int
-) -> dict[str, tuple[RawSplit, np.ndarray]]:
-    """For train, validation, test: the source split and its rows, shuffled.
+def _build(
+    dataset: Dataset,
+    seed: int,
+    cache: Path,
+    digests: DataDigests,
+    wanted: str | None,
+    progress: Progress,
+) -> None:
+    """Write the set atomically (temporary folder, then rename). The caller holds the lock.
 
-    A split missing in the source is carved from train, stratified: the rounded fraction of each
-    class, at least one. Test is carved first, so that `validation` does not change it.
+    wanted: the digest whose rule for identical samples it follows; None: that of new studies.
     """
-    splits = {"test": raw.test, "validation": raw.validation}
-    carved = [name for name, split in splits.items() if split is None]
-    _check_counts(raw, carved)
-    rest = np.arange(len(raw.train.labels))
-    rows: dict[str, tuple[RawSplit, np.ndarray]] = {}
-    for name in carved:
-        labels = raw.train.labels[rest]
-        share = TEST_SHARE if name == "test" else validation
-        counts = np.bincount(labels)
-        # At least one per class and split; _check_counts guarantees that there are enough.
-        spare = counts - (len(carved) - len(rows))
-        quota = np.clip(np.rint(share * counts).astype(np.int64), 1, np.maximum(spare, 1))
-        taken = ranks_in_class(labels, stream(seed, "split", name)) < quota[labels]
-        rows[name] = (raw.train, rest[taken])
-        rest = rest[~taken]
-    rows["train"] = (raw.train, rest)
-    for name, split in splits.items():
-        if split is not None:
-            rows[name] = (split, np.arange(len(split.labels)))
-    return {name: (rows[name][0], _shuffled(rows[name][1], seed, name)) for name in SPLITS}
-
-
-def _check_counts(raw: RawData, carved: list[str]) -> None:
-    needed = 1 + len(carved)
-    counts = np.bincount(raw.train.labels, minlength=len(raw.classes))
-    rarest = int(counts.argmin())
-    if counts[rarest] < needed:
-        found = f"class '{raw.classes[rarest]}' has too few samples to split"
-        needs = f"{', '.join(['train', *carved])} need one each"
-        raise FieldError(
-            "",
-            f"{found}: train has {counts[rarest]}, but {needs}",
-            "Add samples, or remove the class.",
-        )
-
-
-def _shuffled(rows: np.ndarray, seed: int, name: str) -> np.ndarray:
-    order = torch.randperm(len(rows), generator=stream(seed, "split", name, "order"))
-    shuffled: np.ndarray = rows[order.numpy()]
-    return shuffled
-
-
-def _build(dataset: Dataset, seed: int, directory: Path, progress: Progress) -> None:
-    """Write the set atomically (temporary folder, then rename). The caller holds the lock."""
     read: Callable[..., RawData] = dataset.read
     tells = "progress" in inspect.signature(read).parameters
-    with unchanged(dataset, lambda: data_digest(dataset, seed), directory.name):
+    with unchanged(dataset, lambda: data_digest(dataset, seed), digests.apart):
         raw = read(progress=progress) if tells else read()
     inputs = _inputs(raw)
-    rows = split_rows(raw, dataset.validation, seed)
-    with replacing_folder(directory) as partial:
+    check_groups(raw)
+    same = identical(raw, inputs.noun)
+    unit = SAME if raw.train.groups is None else dataset.unit or "groups"
+    if wanted is None:
+        wanted = digests.apart if same.copies is None else digests.together
+    copies = same.copies if wanted == digests.together else None
+    groups = copies if raw.train.groups is None else raw.train.groups
+    notes = (*raw.notes, *same.notes)
+    if copies is not None:
+        notes = (*notes, *copies_note(same, inputs.noun))
+    rows, sizes = divided(raw, dataset.validation, seed, groups, unit)
+    with replacing_folder(cache / wanted) as folder:
         meta: dict[str, Plain] = {
-            "digest": directory.name,
+            "digest": wanted,
             "classes": raw.classes,
             "input_shape": inputs,
             "sizes": {name: len(taken) for name, (_, taken) in rows.items()},
+            "identical": same.repeated,
             **inputs.statistics(raw.train.images, rows["train"][1]),
         }
         for name, (split, taken) in rows.items():
-            np.save(partial / f"{name}.npy", split.images[taken], allow_pickle=False)
-            np.save(partial / f"{name}_labels.npy", split.labels[taken], allow_pickle=False)
+            np.save(folder / f"{name}.npy", split.images[taken], allow_pickle=False)
+            np.save(folder / f"{name}_labels.npy", split.labels[taken], allow_pickle=False)
+        if raw.train.groups is not None:
+            meta |= _write_groups(folder, rows)
+            meta["shared"] = shared_groups(rows, raw.group_names, unit)
+        elif copies is not None:
+            np.save(folder / COPIES, renumbered(copies[rows["train"][1]]), allow_pickle=False)
         if inputs.kind != "image":
             meta |= {"kind": inputs.kind, "columns": inputs.columns}
-        if raw.notes:
-            meta["notes"] = raw.notes
-        write_meta(partial, meta)
+        if notes := (*notes, *sizes):
+            meta["notes"] = notes
+        write_meta(folder, meta)
+
+
+def _write_groups(folder: Path, rows: Rows) -> dict[str, Plain]:
+    """Write the groups of each split, and what identifies those of train and validation."""
+    counts: dict[str, Plain] = {}
+    for name, (split, taken) in rows.items():
+        assert split.groups is not None
+        found = split.groups[taken]
+        keys = keys_of(found)
+        counts[name] = len(keys)
+        np.save(folder / f"{name}_groups.npy", renumbered(found), allow_pickle=False)
+        if name != "test":
+            np.save(folder / f"{name}_group_keys.npy", keys, allow_pickle=False)
+    return {"groups": counts}
 
 
 def write_meta(directory: Path, meta: Mapping[str, Plain]) -> None:

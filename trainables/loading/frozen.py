@@ -1,7 +1,8 @@
 """A frozen network's outputs, computed once per node and shared by all trials.
 
 CACHE/DIGEST.KEY/{train,validation}.npy        float32 [N, D]
-CACHE/DIGEST.KEY/{...}_labels.npy              int64 [N]
+CACHE/DIGEST.KEY/{...}_labels.npy              int64 [N]; as of a data set, if there are:
+CACHE/DIGEST.KEY/{...}_{groups,group_keys,copies}.npy
 CACHE/DIGEST.KEY/meta.json                     as of a data set, and the sha256 of the features
 
 DIGEST is that of the data. The test split is never among them.
@@ -83,7 +84,10 @@ def _make(
             images = load_split(prepared, split).images
             shape = (len(images), *found.input_shape)
             _write(partial / f"{split}.npy", shape, _outputs(whole, images, device))
-            shutil.copy(prepared.directory / f"{split}_labels.npy", partial)
+            for name in ("labels", "groups", "group_keys", "copies"):
+                file = prepared.directory / f"{split}_{name}.npy"
+                if file.exists():
+                    shutil.copy(file, partial)
         meta: dict[str, Plain] = {
             "digest": prepared.digest,
             "classes": prepared.classes,
@@ -92,6 +96,10 @@ def _make(
             "mean": found.mean,
             "std": found.std,
             "sizes": prepared.sizes,
+            "notes": prepared.notes,
+            "groups": dict(prepared.groups),
+            "shared": prepared.shared,
+            "identical": prepared.identical,
             "features": _sha256([partial / f"{split}.npy" for split in SPLITS]),
             "origin": origin._asdict(),
             "device": device.type,

@@ -1,8 +1,8 @@
 """Other data to evaluate a study's models on: the same classes under shift, or unseen classes.
 
 Checked by its header before a study trains. Decoded by `confirm` once per machine, into the cache:
-CACHE/shift-DIGEST/{images,labels}.npy. Never used for training. Rows of numbers are matched with
-the study's by the names of their columns.
+CACHE/shift-DIGEST/{images,labels}.npy, and groups.npy if there are any. Never used for training.
+Rows of numbers are matched with the study's by the names of their columns.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from trainables.files.home import default_cache
 from trainables.files.regular import read_text
 from trainables.inputs import Inputs
 from trainables.loading.cache import Prepared, load_split, mapped, unchanged
+from trainables.loading.splitting import check_numbers, common_groups
 from trainables.plain import Plain, Value
 from trainables.plugins import name_of
 from trainables.problems import FieldError, nearest
@@ -80,6 +81,8 @@ class Shift(NamedTuple):
     labels: Tensor  # int64 [N], with the study's numbering; the source's if out of distribution
     ood: bool
     kept: Tensor  # bool [N]: False for samples that train or validation has too
+    groups: Tensor | None = None  # int64 [N], as in the source
+    shared: str | None = None  # a sentence if train or validation has some of the groups
 
     @property
     def dropped(self) -> int:
@@ -117,9 +120,15 @@ def unseen_shift(shift_set: ShiftSet, used: Rows, prepared: Prepared) -> Shift:
     kept.
     """
     own = check_header(shift_set, used, prepared.classes, prepared.input_shape)
-    shift = shift_of(shift_set, prepared.classes, prepared.input_shape)
-    if own:  # and of other rows
-        return shift
+    samples = _samples(shift_set)
+    shift = _shift_of(shift_set, samples, prepared.classes, prepared.input_shape)
+    if not own:  # else of other rows
+        shift = _without_seen(shift, prepared)
+    return shift._replace(shared=_shared(shift_set, samples, shift.kept, prepared))
+
+
+def _without_seen(shift: Shift, prepared: Prepared) -> Shift:
+    """Samples that train or validation has are not kept. Raises FieldError if they are many."""
     found = list(_digests(shift.images))
     wanted = set(found)
     shared: set[bytes] = set()
@@ -136,6 +145,19 @@ def unseen_shift(shift_set: ShiftSet, used: Rows, prepared: Prepared) -> Shift:
     return shift
 
 
+def _shared(shift_set: ShiftSet, samples: Samples, kept: Tensor, prepared: Prepared) -> str | None:
+    """A sentence if the kept samples are of groups of train or validation."""
+    if samples.groups is None or not prepared.groups:
+        return None
+    files = (prepared.directory / f"{name}_group_keys.npy" for name in ("train", "validation"))
+    keys = np.concatenate([mapped(file).numpy() for file in files])
+    what = f"{shift_set.data.unit or 'groups'} of it"
+    there = "the study's train or validation split"
+    groups = samples.groups[kept.numpy()]
+    found = common_groups(groups, keys, samples.group_names, what, there)
+    return None if found is None else f"{found}: numbers on it are optimistic"
+
+
 def _digests(images: Tensor) -> Iterator[bytes]:
     """A digest of each sample's values. images: [N, ...]."""
     for start in range(0, len(images), CHUNK):
@@ -145,7 +167,12 @@ def _digests(images: Tensor) -> Iterator[bytes]:
 
 def shift_of(shift_set: ShiftSet, classes: tuple[str, ...], inputs: Inputs) -> Shift:
     """The set for a study of these classes and samples. Raises FieldError."""
-    samples = _samples(shift_set)
+    return _shift_of(shift_set, _samples(shift_set), classes, inputs)
+
+
+def _shift_of(
+    shift_set: ShiftSet, samples: Samples, classes: tuple[str, ...], inputs: Inputs
+) -> Shift:
     _check_fit(samples.images.shape[1:], samples.columns, inputs)
     found = None
     if not shift_set.ood:
@@ -156,7 +183,9 @@ def shift_of(shift_set: ShiftSet, classes: tuple[str, ...], inputs: Inputs) -> S
     elif inputs.are_named and len(samples.columns) == images.shape[1]:
         images = images[:, [samples.columns.index(name) for name in inputs.columns]]
     labels = torch.from_numpy(samples.labels if found is None else found)
-    return Shift(images, labels, found is None, torch.ones(len(labels), dtype=torch.bool))
+    groups = None if samples.groups is None else torch.from_numpy(samples.groups)
+    kept = torch.ones(len(labels), dtype=torch.bool)
+    return Shift(images, labels, found is None, kept, groups)
 
 
 def _check_fit(shape: tuple[int, ...], columns: tuple[str, ...], wanted: Inputs) -> None:
@@ -228,8 +257,16 @@ def _samples(shift_set: ShiftSet) -> Samples:
             _write(samples, directory)
     images, labels = (mapped(directory / f"{name}.npy").numpy() for name in ("images", "labels"))
     names = json.loads(read_text(directory / "names.json"))
-    columns = tuple(json.loads(read_text(directory / "meta.json")).get("columns", ()))
-    return Samples(images, labels, {int(label): name for label, name in names.items()}, columns)
+    meta = json.loads(read_text(directory / "meta.json"))
+    groups = directory / "groups.npy"
+    return Samples(
+        images,
+        labels,
+        {int(label): name for label, name in names.items()},
+        tuple(meta.get("columns", ())),
+        mapped(groups).numpy() if groups.exists() else None,
+        {int(group): name for group, name in meta.get("group_names", {}).items()},
+    )
 
 
 def _is_whole(directory: Path) -> bool:
@@ -251,7 +288,13 @@ def _write(samples: Samples, directory: Path) -> None:
         np.save(partial / "labels.npy", samples.labels, allow_pickle=False)
         (partial / "names.json").write_text(json.dumps(samples.names))
         files = [partial / name for name in ("images.npy", "labels.npy", "names.json")]
+        meta: dict[str, Plain] = {"columns": samples.columns}
+        if samples.groups is not None:
+            check_numbers(samples.groups, len(samples.labels), "groups")
+            np.save(partial / "groups.npy", samples.groups, allow_pickle=False)
+            files.append(partial / "groups.npy")
+            meta["group_names"] = {str(key): name for key, name in samples.group_names.items()}
         sizes = {file.name: file.stat().st_size for file in files}
         sampled = {file.name: sampled_digest(file) for file in files}
-        meta = {"bytes": sizes, "sampled": sampled, "columns": samples.columns}
+        meta |= {"bytes": sizes, "sampled": sampled}
         (partial / "meta.json").write_text(json.dumps(meta))

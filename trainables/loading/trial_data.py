@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from trainables.config import TrialConfig, build, to_plain
-from trainables.data.shared.splits import ranks_in_class
+from trainables.data.shared.splits import ranks_in_class, size_note, whole_groups
 from trainables.dataset import Dataset
 from trainables.loading.batches import DeviceSplit, padded_bytes, padding_of
-from trainables.loading.cache import Prepared, Split, load_split, prepare
+from trainables.loading.cache import COPIES, SAME, Prepared, Split, load_split, mapped, prepare
 from trainables.loading.frozen import features_of, refuse_augmentation
 from trainables.model import Model
+from trainables.problems import FieldError
 from trainables.seeding import stream
 
 
@@ -49,13 +50,43 @@ class TrialData:
         return split.images(0, len(rows))
 
     def _carve(self, share: float, seed: int) -> tuple[DeviceSplit, DeviceSplit]:
-        labels = self.train.labels.numpy()
-        counts = np.bincount(labels)
-        quota = np.clip(np.rint(share * counts).astype(np.int64), np.minimum(counts - 1, 1), None)
-        ranks = ranks_in_class(labels, stream(seed, "split", "meta"))
-        kept = torch.from_numpy(ranks < quota[labels])
+        kept = meta_of(self.prepared, share, seed)
         rest = self.train.subset((~kept).nonzero().squeeze(-1), self._augment)
         return rest, self.train.subset(kept.nonzero().squeeze(-1), "none")
+
+
+def meta_of(prepared: Prepared, share: float, seed: int) -> Tensor:
+    """[N] bool: the samples of train that are the meta split, stratified, groups whole. Raises
+    FieldError if there are none."""
+    labels = load_split(prepared, "train").labels.numpy()
+    generator = stream(seed, "split", "meta")
+    together = together_in_train(prepared)
+    if together is None:
+        counts = np.bincount(labels)
+        quota = np.clip(np.rint(share * counts).astype(np.int64), np.minimum(counts - 1, 1), None)
+        return torch.from_numpy(ranks_in_class(labels, generator) < quota[labels])
+    kept = whole_groups(labels, together, share * len(labels), generator, strict=False)
+    if kept is None or not kept.any():
+        found = "train has too few groups to hold any out as the meta split"
+        raise FieldError("data.meta", found, "Add some, or take methods that need none.")
+    return torch.from_numpy(kept)
+
+
+def together_in_train(prepared: Prepared) -> np.ndarray | None:
+    """[N] int64: a number for samples of train that belong together; None if there are none."""
+    for name in ("train_groups.npy", COPIES):
+        if (prepared.directory / name).exists():
+            return mapped(prepared.directory / name).numpy()
+    return None
+
+
+def meta_notes(prepared: Prepared, share: float, seed: int, unit: str | None) -> tuple[str, ...]:
+    """What `plan` says of a meta split whose size is not as asked for."""
+    together = together_in_train(prepared)
+    if together is None:
+        return ()
+    size = int(meta_of(prepared, share, seed).sum())
+    return size_note("meta", size, share * len(together), together, unit or SAME)
 
 
 def sample_bytes(prepared: Prepared, augment: str, padding: int | None) -> tuple[int, int]:

@@ -1,6 +1,5 @@
 """What to look at before training on a table: columns that give the label away, or lose digits."""
 
-import hashlib
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -8,8 +7,6 @@ import numpy as np
 ROWS = 10  # fewer say nothing; and the mean number of rows a value has, where it is a group of rows
 NARROW = 1e-4  # spread of a column by its size, below which float32 loses much of it
 SHOWN = 3  # columns of each note
-WIDE = 16  # columns, of which equal rows are copies
-COPIES = 0.001  # share of rows that may be copies without a warning
 
 
 class Spread:
@@ -77,19 +74,6 @@ def notes(
             f"{found}: float32 keeps {kept:,} of its values apart; subtract its mean first"
         )
     return (*_first(numbered), *_first(telling), *_first(narrow))
-
-
-def copies(table: np.ndarray) -> tuple[str, ...]:
-    """A warning about rows that are equal in all of many columns. table: float32 [N, D]."""
-    rows, columns = table.shape
-    if columns < WIDE:  # rows of few numbers, perhaps whole ones, are often equal
-        return ()
-    # By digests: the table may take half of the memory.
-    found = rows - len({hashlib.blake2b(row, digest_size=16).digest() for row in table})
-    if found <= COPIES * rows:
-        return ()
-    where = "one of train may be in test too: keep one of each"
-    return (f"{found:,} of {rows:,} rows are copies of others, and {where}",)
 
 
 def _is_row_number(column: np.ndarray, counts: Sequence[np.ndarray]) -> bool:

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from trainables.files.arrays import array_headers, read_arrays
 from trainables.files.regular import open_regular
-from trainables.problems import FieldError
+from trainables.problems import FieldError, nearest
 
 # The memory for a row, its sample aside; a few bytes of a file may claim any number of rows.
 ROW_BYTES = 128
@@ -26,6 +26,8 @@ HEADERS = 16  # a row of a csv may take as many times the bytes of its header, o
 SNIFFED = 1000  # rows of a csv that say whether a column holds numbers
 NUMBER = r"^([+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|(?i:nan|[+-]?inf|[+-]?infinity))$"
 TRUTH = r"^(?i:true|false)$"
+MOST_NAMES = 1000  # compared with a misspelt one
+LONGEST_MEND = 400  # characters; a table may have any number of columns
 ARRAYS = "an npz with `features` [N, D] of numbers, `labels` [N] and, if there are any, `splits`"
 
 
@@ -227,15 +229,21 @@ class CsvColumns(Columns):
 
 
 class NpzColumns(Columns):
-    """arrays: the array of each column. features: the column of rows of numbers."""
+    """arrays: the array of each column. features: the column of rows of numbers. required: the
+    option of each column that must be there."""
 
     def __init__(
-        self, file: Path, memory: int, arrays: Mapping[str, str], features: str, optional: str
+        self,
+        file: Path,
+        memory: int,
+        arrays: Mapping[str, str],
+        features: str,
+        required: Mapping[str, str],
     ) -> None:
         super().__init__(file, memory)
         self.arrays = arrays
         self.features = features
-        self.optional = optional
+        self.required = required
 
     def schema(self) -> Any:
         headers = self._asked(array_headers, self.file, ARRAYS)
@@ -247,10 +255,12 @@ class NpzColumns(Columns):
                 )
         known = {name: headers[array] for name, array in self.arrays.items() if array in headers}
         for name, array in self.arrays.items():
-            if name not in known and name != self.optional:
+            if name not in known and name in self.required:
                 found = f"{self.file} has no array '{array}'"
                 mend = f"It has {', '.join(headers) or 'none'}. Give {ARRAYS}."
-                raise FieldError("features" if name == self.features else "label", found, mend)
+                if (option := self.required[name]) == "group":
+                    mend = nearest(array, headers)
+                raise FieldError(option, found, mend)
         shape, dtype = known[self.features]
         if dtype.kind not in "fiub" or len(shape) != 2 or not shape[1]:
             found = f"'{self.arrays[self.features]}' is {dtype} {list(shape)}"
@@ -330,3 +340,22 @@ def parsed(column: Any) -> tuple[Any, int | None]:
     text = pc.if_else(truth, pc.if_else(pc.equal(pc.utf8_lower(text), "true"), "1", "0"), text)
     wrong = pc.index(pc.match_substring_regex(text, NUMBER), False).as_py()
     return (None, wrong) if wrong >= 0 else (pc.cast(text, pa.float64()), None)
+
+
+def check_column(option: str, file: Path, column: str, names: list[str]) -> None:
+    """Raise FieldError, with the nearest name, if the file has no such column."""
+    if column in names:
+        return
+    mend = nearest(column, names[:MOST_NAMES])
+    if len(mend) > LONGEST_MEND:
+        mend = f"{len(names):,} columns, the first are {', '.join(names[:10])}."
+    raise FieldError(option, f"{file} has no column '{column}'", mend)
+
+
+def whole(option: str, what: str, mend: str, file: Path, column: Any) -> Any:
+    """The column in one piece. Raises FieldError if a value is missing."""
+    column = column.combine_chunks()
+    if column.null_count:
+        row = pc.index(column.is_null(), True)
+        raise FieldError(option, f"{file}, row {row}: the {what} is missing", mend)
+    return column

@@ -10,15 +10,17 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import numpy as np
+import pyarrow as pa
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from trainables.data.shared.splits import limited
+from trainables.data.shared.groups import numbered
+from trainables.data.shared.splits import limit_notes, limited
 from trainables.dataset import Dataset, Header, Progress, RawData, RawSplit, Rows, nothing
 from trainables.fields import number, path_text
 from trainables.machine import memory
@@ -78,10 +80,15 @@ def _opened(encoded: bytes) -> Image.Image:
 
 
 class ImageList(NamedTuple):
-    """The samples of a split. files: N paths. labels: [N] int64."""
+    """The samples of a split. files: N paths. labels: [N] int64. groups: [N] text, if there are."""
 
     files: list[Path]
     labels: np.ndarray
+    groups: np.ndarray | None = None
+
+    def at(self, rows: np.ndarray) -> "ImageList":
+        groups = None if self.groups is None else self.groups[rows]
+        return ImageList([self.files[row] for row in rows], self.labels[rows], groups)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +111,7 @@ class ImageFiles(Dataset, ABC):
     def source_digest(self) -> str:
         classes, lists = self._taken()
         digest = hashlib.sha256(json.dumps([self.size, classes]).encode())
-        for name, (files, labels) in lists.items():
+        for name, (files, labels, _) in lists.items():
             for file, label, content in zip(files, labels, _of_each(files, _digest), strict=True):
                 place = os.path.relpath(file, self.path)
                 digest.update(f"{name} {label} {place} {content}\n".encode())
@@ -115,8 +122,10 @@ class ImageFiles(Dataset, ABC):
         images = read_images(_files(lists.values()), self.size, progress)
         ends = np.cumsum([len(listed.files) for listed in lists.values()])
         parts = zip(lists, np.split(images, ends[:-1]), strict=True)
-        splits = {name: RawSplit(part, lists[name].labels) for name, part in parts}
-        return RawData.of(classes, splits)
+        found, names = _numbers(lists)
+        splits = {name: RawSplit(part, lists[name].labels, found.get(name)) for name, part in parts}
+        raw = RawData.of(classes, splits)
+        return replace(raw, notes=self._limit_notes(lists), group_names=names)
 
     def source_rows(self) -> Rows:
         return _rows(_files(self._taken()[1].values()))
@@ -133,10 +142,27 @@ class ImageFiles(Dataset, ABC):
     def _taken(self) -> tuple[tuple[str, ...], dict[str, ImageList]]:
         classes, lists = self.lists()
         taken = {}
-        for name, (files, labels) in lists.items():
-            rows = limited(labels, self.limit, name, len(classes))
-            taken[name] = ImageList([files[row] for row in rows], labels[rows])
+        for name, listed in lists.items():
+            rows = limited(listed.labels, self.limit, name, len(classes), listed.groups)
+            taken[name] = listed.at(rows)
         return classes, taken
+
+    def _limit_notes(self, lists: dict[str, ImageList]) -> tuple[str, ...]:
+        if self.limit is None or self.unit is None:
+            return ()
+        before = {name: listed.groups for name, listed in self.lists()[1].items()}
+        rows = {name: listed.files for name, listed in lists.items()}
+        return limit_notes(self.limit, before, rows, self.unit)
+
+
+def _numbers(lists: dict[str, ImageList]) -> tuple[dict[str, np.ndarray], dict[int, str]]:
+    """The groups of each split as numbers, if there are any, and their names."""
+    texts = {name: one.groups for name, one in lists.items() if one.groups is not None}
+    if not texts:
+        return {}, {}
+    whole = numbered("", [pa.array(np.concatenate(list(texts.values())).tolist())])
+    ends = np.cumsum([len(found) for found in texts.values()])
+    return dict(zip(texts, np.split(whole.numbers, ends[:-1]), strict=True)), whole.names
 
 
 def _files(lists: Iterable[ImageList]) -> list[Path]:

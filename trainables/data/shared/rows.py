@@ -16,19 +16,32 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from trainables.data.shared.splits import KNOWN_NAMES, check_splits, limited, split_names
+from trainables.data.shared.columns import check_column, whole
+from trainables.data.shared.groups import (
+    Grouped,
+    check_group,
+    check_group_kind,
+    check_several,
+    group_column,
+    numbered,
+)
+from trainables.data.shared.splits import (
+    KNOWN_NAMES,
+    check_splits,
+    limit_notes,
+    limited,
+    split_names,
+)
 from trainables.dataset import Dataset, Header, Progress, RawData, RawSplit, Rows, Samples, nothing
 from trainables.fields import number, path_text, text
 from trainables.files.digest import file_digest
+from trainables.groups import unit_of
 from trainables.plain import Value
 from trainables.problems import FieldError, nearest
 
 SPLIT_COLUMN = "split"
 MOST_SPLITS = 5  # named in a warning
-MOST_NAMES = 1000  # compared with a misspelt one
-LONGEST_MEND = 400  # characters; a table may have any number of columns
 
 
 class Labels(NamedTuple):
@@ -50,10 +63,19 @@ class Listing(NamedTuple):
     split_names: list[str]
     class_names: list[str] | None
     words: bool
+    groups: Grouped | None = None  # of all rows
 
     @property
     def names(self) -> dict[int, str]:
         return dict(enumerate(self.class_names or []))
+
+    def groups_of(self, rows: np.ndarray) -> np.ndarray | None:
+        """int64 [rows]; None if there are none."""
+        return None if self.groups is None else self.groups.numbers[rows]
+
+    @property
+    def group_names(self) -> dict[int, str]:
+        return {} if self.groups is None else self.groups.names
 
     def file_of(self, row: int) -> int:
         return int(np.searchsorted(self.starts, row, side="right")) - 1
@@ -84,6 +106,7 @@ class RowFiles(Dataset, ABC):
     """
 
     endings: ClassVar[tuple[str, ...]] = (".parquet",)  # of the files in a folder
+    picks: ClassVar[str] = "a feature"  # what a column of a sample is
 
     path: str = path_text(doc="a parquet file, or a folder of them")
     label: str = text("label", doc="column of class numbers")
@@ -91,11 +114,23 @@ class RowFiles(Dataset, ABC):
     splits: dict[str, str] | None = text(
         None, doc="name of each split in the file, e.g. {train: train, test: val}"
     )
+    group: str | None = text(
+        None, doc="column of what rows belong together, e.g. patient; no two splits share any"
+    )
     limit: int | None = number(None, low=1, doc="maximum rows per split, stratified by label")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_splits(self.splits)
+        if self.group is not None:
+            picked = [self._picked] if isinstance(self._picked, str) else self._picked or []
+            taken = dict.fromkeys(picked, self.picks)
+            taken |= {self.label: "the label", self.split_column: "the split"}
+            check_group(self.group, taken)
+
+    @property
+    def unit(self) -> str | None:
+        return None if self.group is None else unit_of(self.group)
 
     # ---- what each kind of file does in its own way ----------------------------------------------
 
@@ -142,6 +177,8 @@ class RowFiles(Dataset, ABC):
 
     def source_digest(self) -> str:
         options = [self._picked, self.label, self.split_column, self.splits, self.limit]
+        if self.group is not None:
+            options.append(self.group)
         digest = hashlib.sha256(json.dumps(options, sort_keys=True).encode())
         for file in self._files():
             # In a folder the file name gives the split; a single file may have any name.
@@ -153,14 +190,16 @@ class RowFiles(Dataset, ABC):
         listing = self._listing()
         num_classes, rows = self._taken(listing)
         arrays, columns, notes = self._content(listing, rows, progress)
-        notes = (*self._left_out(listing), *notes)
+        notes = (*self._left_out(listing), *self._limit_notes(listing, rows), *notes)
         classes = (listing.class_names or [])[:num_classes]
         if len(classes) < num_classes:
             classes = list(map(str, range(num_classes)))
         splits = {
-            name: RawSplit(arrays[name], listing.labels[taken]) for name, taken in rows.items()
+            name: RawSplit(arrays[name], listing.labels[taken], listing.groups_of(taken))
+            for name, taken in rows.items()
         }
-        return replace(RawData.of(tuple(classes), splits), columns=columns, notes=notes)
+        raw = RawData.of(tuple(classes), splits)
+        return replace(raw, columns=columns, notes=notes, group_names=listing.group_names)
 
     def _left_out(self, listing: Listing) -> tuple[str, ...]:
         """What to say of rows in splits whose names are not known; nothing where `splits` says
@@ -183,8 +222,14 @@ class RowFiles(Dataset, ABC):
         listing = self._listing()
         rows = self._sampled(listing, where)
         content = self._content(listing, {"all": rows})
-        labels = listing.labels[rows]
-        return Samples(content.arrays["all"], labels, listing.names, content.columns)
+        return Samples(
+            content.arrays["all"],
+            listing.labels[rows],
+            listing.names,
+            content.columns,
+            listing.groups_of(rows),
+            listing.group_names,
+        )
 
     def samples_header(self, where: dict[str, Value] | None = None) -> Header:
         listing = self._listing()
@@ -196,12 +241,26 @@ class RowFiles(Dataset, ABC):
 
     def _taken(self, listing: Listing) -> tuple[int, dict[str, np.ndarray]]:
         """K, and the rows of each split."""
-        names = split_names(self.splits, listing.split_names, self.path)
-        rows = {ours: np.flatnonzero(listing.splits == theirs) for ours, theirs in names.items()}
+        rows = self._split(listing)
         num_classes = self._check_labels(listing, rows)
+        if listing.groups is not None:
+            check_several(self.path, listing.groups, np.concatenate(list(rows.values())))
         for name, taken in rows.items():
-            rows[name] = taken[limited(listing.labels[taken], self.limit, name, num_classes)]
+            groups = listing.groups_of(taken)
+            labels = listing.labels[taken]
+            rows[name] = taken[limited(labels, self.limit, name, num_classes, groups)]
         return num_classes, rows
+
+    def _split(self, listing: Listing) -> dict[str, np.ndarray]:
+        """The rows of each split, without a limit."""
+        names = split_names(self.splits, listing.split_names, self.path)
+        return {ours: np.flatnonzero(listing.splits == theirs) for ours, theirs in names.items()}
+
+    def _limit_notes(self, listing: Listing, rows: dict[str, np.ndarray]) -> tuple[str, ...]:
+        if self.limit is None or self.unit is None:
+            return ()
+        before = {name: listing.groups_of(there) for name, there in self._split(listing).items()}
+        return limit_notes(self.limit, before, rows, self.unit)
 
     def _called(self, ours: str, there: Sequence[str]) -> str | None:
         """Our split's name among those in the source; None if it has none."""
@@ -260,16 +319,17 @@ class RowFiles(Dataset, ABC):
         schemas = {file: self._schema(file) for file in self._files()}
         labels = []
         splits = []
+        groups = []
         names: set[str] = set()
         starts = [0]
         for file, schema in schemas.items():
             self._check_schema(file, schema)
-            wanted = (self.label, self.split_column)
+            wanted = (self.label, self.split_column, self.group)
             columns = self._read(file, [name for name in schema.names if name in wanted])
-            labels.append(_whole("label", "label", "Remove the row.", file, columns[self.label]))
+            labels.append(whole("label", "label", "Remove the row.", file, columns[self.label]))
             if self.split_column in columns.column_names:
                 names_here = columns[self.split_column]
-                column = _whole("split_column", "split", "Add one.", file, names_here)
+                column = whole("split_column", "split", "Add one.", file, names_here)
                 splits.append(np.array(column.to_pylist(), dtype=str))
                 names.update(splits[-1].tolist())
             else:
@@ -278,20 +338,23 @@ class RowFiles(Dataset, ABC):
                     name = re.sub(r"-\d+-of-\d+$", "", file.stem)
                 splits.append(np.full(columns.num_rows, name))
                 names.add(name)
+            if self.group is not None:
+                groups.append(group_column(file, columns[self.group]))
             starts.append(starts[-1] + columns.num_rows)
         if starts[-1] == 0:
             raise FieldError("path", f"{self.path} has no rows: its train split is empty")
         of_rows = np.concatenate(splits)
-        numbered = self._numbered(schemas, labels, of_rows)
+        found = self._numbered(schemas, labels, of_rows)
         return Listing(
             files=list(schemas),
             schemas=schemas,
             starts=np.array(starts[:-1]),
-            labels=numbered.numbers,
+            labels=found.numbers,
             splits=of_rows,
             split_names=sorted(names),
-            class_names=numbered.class_names,
-            words=numbered.words,
+            class_names=found.class_names,
+            words=found.words,
+            groups=numbered(self.path, groups) if groups else None,
         )
 
     def _check_schema(self, file: Path, schema: Any) -> None:
@@ -299,6 +362,9 @@ class RowFiles(Dataset, ABC):
         # Without a split column the file name gives the split, unless the user named a column.
         if self.split_column != SPLIT_COLUMN:
             check_column("split_column", file, self.split_column, schema.names)
+        if self.group is not None:
+            check_column("group", file, self.group, schema.names)
+            check_group_kind(file, self.group, schema.field(self.group).type)
 
     def _parts(
         self, listing: Listing, wanted: np.ndarray, columns: list[str], size: int
@@ -395,26 +461,7 @@ def _by_file(listing: Listing, rows: np.ndarray) -> Rows:
     return found
 
 
-def check_column(option: str, file: Path, column: str, names: list[str]) -> None:
-    """Raise FieldError, with the nearest name, if the file has no such column."""
-    if column in names:
-        return
-    mend = nearest(column, names[:MOST_NAMES])
-    if len(mend) > LONGEST_MEND:
-        mend = f"{len(names):,} columns, the first are {', '.join(names[:10])}."
-    raise FieldError(option, f"{file} has no column '{column}'", mend)
-
-
 def either(words: Sequence[str]) -> str:
     """`a, b or c`."""
     *rest, last = words
     return f"{', '.join(rest)} or {last}" if rest else last
-
-
-def _whole(option: str, what: str, mend: str, file: Path, column: Any) -> Any:
-    """The column in one piece. Raises FieldError if a value is missing."""
-    column = column.combine_chunks()
-    if column.null_count:
-        row = pc.index(column.is_null(), True)
-        raise FieldError(option, f"{file}, row {row}: the {what} is missing", mend)
-    return column
