@@ -16,6 +16,13 @@ def renumbered(groups: np.ndarray) -> np.ndarray:
     return found
 
 
+def together(groups: Tensor | None) -> Tensor | None:
+    """The groups; None where each has one sample, as all statistics are those without groups."""
+    if groups is None or len(groups) == int(groups.max()) + 1:
+        return None
+    return groups
+
+
 def folds_of(samples: int, groups: Tensor | None, folds: int) -> Tensor:
     """[N] int64: the fold of each sample for cross-fitting, that of its group.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -93,7 +94,7 @@ def _by_fit(measures: Iterable[Measure]) -> dict[str | None, list[str]]:
 
 
 def _values(predictions: Predictions, temperature: float, names: Iterable[str]) -> dict[str, float]:
-    scaled = Predictions(predictions.logits.double() / temperature, predictions.labels)
+    scaled = replace(predictions, logits=predictions.logits.double() / temperature)
     of_temperature = _of_temperatures(np.array(temperature))
     return {
         name: float(of_temperature[name]) if name in of_temperature else _value(name, scaled)
@@ -117,7 +118,8 @@ def _value(name: str, scaled: Predictions) -> float:
     if name in ("nll_right", "nll_wrong"):
         chosen = (logits.argmax(dim=-1) == labels) == (name == "nll_right")
         return float(negative_log_likelihood(logits[chosen], labels[chosen]))
-    return metrics.measure(logits, labels, [name], BINS).get(name, math.nan)
+    found = metrics.measure(logits, labels, [name], BINS, groups=scaled.groups)
+    return found.get(name, math.nan)
 
 
 # ---- the spread of the validation split ----------------------------------------------------------

@@ -153,13 +153,17 @@ def measure(
     names: Collection[str],
     bins: int = 15,
     calibrated: Tensor | None = None,
+    groups: Tensor | None = None,
 ) -> dict[str, float]:
-    """The metrics of these names (no `ts_`), in order, as far as they are defined here."""
+    """The metrics of these names (no `ts_`), in order, as far as they are defined here.
+
+    groups: samples that belong together, [N], for a temperature that is cross-fitted here.
+    """
     logits = logits.double()
     values = {}
     for name in names:
         if logits.shape[1] >= described()[name].fewest_classes:
-            options = _taken(name, bins=bins, calibrated=calibrated)
+            options = _taken(name, bins=bins, calibrated=calibrated, groups=groups)
             values[name] = float(find(name)(logits, labels, **options))
     return {name: value for name, value in values.items() if not math.isnan(value)}
 

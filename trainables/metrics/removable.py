@@ -20,20 +20,30 @@ METRICS = {
 }  # fmt: skip
 
 
-def calibration_nll(logits: Tensor, labels: Tensor, calibrated: Tensor | None = None) -> Tensor:
+def calibration_nll(
+    logits: Tensor,
+    labels: Tensor,
+    calibrated: Tensor | None = None,
+    groups: Tensor | None = None,
+) -> Tensor:
     """NLL less NLL after temperature scaling, in nats.
 
-    calibrated: the scaled logits [N, K]; default: cross-fitted on these samples.
+    calibrated: the scaled logits [N, K]; default: cross-fitted on these samples, by groups [N].
     """
-    return _removed(negative_log_likelihood, logits, labels, calibrated)
+    return _removed(negative_log_likelihood, logits, labels, calibrated, groups)
 
 
-def calibration_brier(logits: Tensor, labels: Tensor, calibrated: Tensor | None = None) -> Tensor:
+def calibration_brier(
+    logits: Tensor,
+    labels: Tensor,
+    calibrated: Tensor | None = None,
+    groups: Tensor | None = None,
+) -> Tensor:
     """Brier score less that after temperature scaling.
 
-    calibrated: the scaled logits [N, K]; default: cross-fitted on these samples.
+    calibrated: the scaled logits [N, K]; default: cross-fitted on these samples, by groups [N].
     """
-    return _removed(brier_score, logits, labels, calibrated)
+    return _removed(brier_score, logits, labels, calibrated, groups)
 
 
 def _removed(
@@ -41,7 +51,8 @@ def _removed(
     logits: Tensor,
     labels: Tensor,
     calibrated: Tensor | None,
+    groups: Tensor | None,
 ) -> Tensor:
     if calibrated is None:
-        calibrated = cross_fitted(logits, labels)
+        calibrated = cross_fitted(logits, labels, groups=groups)
     return score(logits, labels) - score(calibrated, labels)

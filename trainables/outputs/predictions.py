@@ -12,12 +12,13 @@ from torch import Tensor
 
 from trainables import metrics
 from trainables.files.arrays import read_arrays, write_arrays
+from trainables.groups import renumbered
 from trainables.metrics.shared import post_hoc
 from trainables.problems import FieldError, nearest
 
 # Bytes a value beside the array that `evaluate` takes, as measured: casts to float64, a logarithm,
 # softmaxes of both.
-WORKING = {"logits": 96, "probs": 96, "labels": 16}
+WORKING = {"logits": 96, "probs": 96, "labels": 16, "groups": 48}
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Predictions:
 
     def cross_fitted(self) -> Tensor:
         """The logits [N, K], each scaled by a temperature fitted on other samples."""
-        return post_hoc.cross_fitted(self.logits, self.labels)
+        return post_hoc.cross_fitted(self.logits, self.labels, groups=self.groups)
 
     def temperature(self) -> float:
         """The temperature fitted to all samples."""
@@ -71,7 +72,7 @@ class Predictions:
 
     @classmethod
     def load(cls, path: Path) -> Predictions:
-        """Read an npz with `logits` or `probs`, and `labels`. Raises FieldError.
+        """Read an npz with `logits` or `probs`, `labels` and perhaps `groups`. Raises FieldError.
 
         Probabilities become logits by their logarithm (a probability of 0 is -inf; if it is the
         label's, the NLL is infinite).
@@ -81,7 +82,11 @@ class Predictions:
             near = nearest("labels", sorted(arrays))
             raise FieldError(str(path), "has no array 'labels'", near)
         logits = _logits(path, arrays)
-        return cls(logits, _labels(path, arrays["labels"], *logits.shape))
+        labels = _labels(path, arrays["labels"], *logits.shape)
+        groups = None
+        if "groups" in arrays:
+            groups = _groups(path, arrays["groups"], len(logits))
+        return cls(logits, labels, groups)
 
 
 def load_logits(path: Path) -> Tensor:
@@ -111,6 +116,22 @@ def _labels(path: Path, labels: np.ndarray, num_samples: int, num_classes: int) 
         found = f"{labels.min()}..{labels.max()}"
         raise FieldError(where, f"'labels' must lie in 0..{num_classes - 1}, got {found}")
     return torch.from_numpy(labels.astype(np.int64))
+
+
+def _groups(path: Path, groups: np.ndarray, num_samples: int) -> Tensor:
+    """The groups, renumbered by first appearance. Raises FieldError."""
+    where = str(path)
+    is_text = groups.dtype.kind == "U"
+    if groups.shape != (num_samples,) or not (is_text or groups.dtype.kind in "iu"):
+        found = f"{groups.dtype} {list(groups.shape)}"
+        mend = "Give each sample the number or the name of its group."
+        raise FieldError(
+            where, f"'groups' must be whole numbers or text [{num_samples}], got {found}", mend
+        )
+    if is_text and len(missing := np.flatnonzero(np.char.strip(groups) == "")):
+        found = f"'groups' is empty in {len(missing)} rows, first in row {missing[0]}"
+        raise FieldError(where, found, "Name the group of every sample.")
+    return torch.from_numpy(renumbered(groups))
 
 
 def _checked(path: Path, name: str, scores: np.ndarray) -> np.ndarray:

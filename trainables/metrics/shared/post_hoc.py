@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from trainables.groups import folds_of
 from trainables.metrics.binned import ReliabilityBins
 
 # Without a prior, temperatures outside mean that all of the fit set is correct (T -> 0) or wrong (T
@@ -41,10 +42,12 @@ def fit_temperature(logits: Tensor, labels: Tensor) -> float:
     return _temperature(ahead, lambda number: _Point.at(ahead, number * WIDTH))
 
 
-def fold_temperatures(logits: Tensor, labels: Tensor, folds: int) -> list[float]:
+def fold_temperatures(
+    logits: Tensor, labels: Tensor, folds: int, groups: Tensor | None = None
+) -> list[float]:
     """For each fold, `fit_temperature` of the others, which share what cell edges take."""
     ahead = ahead_of_label(logits, labels)
-    fold = torch.arange(len(labels), device=logits.device) % folds
+    fold = folds_of(len(labels), groups, folds).to(logits.device)
     each = functools.cache(lambda number: slope_and_curvature(ahead, math.exp(number * WIDTH)))
 
     def without(own: int) -> float:
@@ -365,33 +368,50 @@ FOLDS = 5
 
 
 def cross_fitted(
-    logits: Tensor, labels: Tensor, folds: int = FOLDS, fit: Fit = by_temperature
+    logits: Tensor,
+    labels: Tensor,
+    folds: int = FOLDS,
+    fit: Fit = by_temperature,
+    groups: Tensor | None = None,
 ) -> Tensor:
-    """Calibrated logits [N, K]; no sample is used to fit its own calibration.
+    """Calibrated logits [N, K]; no sample, and no group, is used to fit its own calibration.
 
-    The fold of sample i is i % folds; it is calibrated by a fit on the other folds. Scores of these
-    logits estimate the performance on new data while using the whole set.
+    The fold of sample i is i % folds, with groups [N] that of its group; it is calibrated by a fit
+    on the other folds. Scores of these logits estimate the performance on new data while using the
+    whole set.
     """
-    return by_folds(fold_fits(logits, labels, fit, folds), logits)
+    return by_folds(fold_fits(logits, labels, fit, folds, groups), logits, groups)
 
 
 def fold_fits(
-    logits: Tensor, labels: Tensor, fit: Callable[[Tensor, Tensor], Fitted], folds: int = FOLDS
+    logits: Tensor,
+    labels: Tensor,
+    fit: Callable[[Tensor, Tensor], Fitted],
+    folds: int = FOLDS,
+    groups: Tensor | None = None,
 ) -> list[Fitted]:
-    """For each fold, the fit on the others; none for a single sample."""
-    folds = min(folds, len(labels))
-    fold = torch.arange(len(labels), device=logits.device) % max(folds, 1)
+    """For each fold, the fit on the others; none for a single sample, or a single group."""
+    folds = min(folds, len(labels) if groups is None else int(groups.max()) + 1)
     if folds < 2:
         return []
     if fit is by_temperature:
-        found = map(TemperatureScaling, fold_temperatures(logits, labels, folds))
+        found = map(TemperatureScaling, fold_temperatures(logits, labels, folds, groups))
         return [cast(Fitted, each) for each in found]
+    fold = folds_of(len(labels), groups, folds).to(logits.device)
     return [fit(logits[fold != k], labels[fold != k]) for k in range(folds)]
 
 
-def by_folds(fits: Sequence[Calibrator], logits: Tensor) -> Tensor:
+def by_folds(fits: Sequence[Calibrator], logits: Tensor, groups: Tensor | None = None) -> Tensor:
     """The logits [N, K] with each fold calibrated by its fit; unchanged without fits."""
     calibrated = logits.to(torch.float64, copy=True)
     for k, calibrate in enumerate(fits):
-        calibrated[k :: len(fits)] = calibrate(logits[k :: len(fits)])
+        own = _rows_of_fold(k, len(fits), groups)
+        calibrated[own] = calibrate(logits[own])
     return calibrated
+
+
+def _rows_of_fold(fold: int, folds: int, groups: Tensor | None) -> slice | Tensor:
+    """The rows of a fold of `folds_of`; without groups a slice, which copies nothing."""
+    if groups is None:
+        return slice(fold, None, folds)
+    return folds_of(len(groups), groups, folds) == fold
