@@ -171,7 +171,7 @@ def median_seed(records: Sequence[TrialRecord], objective: Objective) -> TrialRe
 
 def _not_worse(ranking: Ranking, metric: str) -> Collection[str]:
     """The trials that count whose paired difference from the best may be 0, by its interval."""
-    _check_resampled(metric)
+    _check_resampled(ranking.study, metric)
     finished = [record for record in ranking.eligible if metric in record.metrics]
     sign = describe(metric).sign
     best = min(
@@ -186,7 +186,7 @@ def _tied_over_seeds(study: Study, rows: Sequence[Confirmed], metric: str) -> Co
     from study.answer.networks import networks_on_validation
     from study.uncertainty.methods import compare_methods
 
-    _check_resampled(metric)
+    _check_resampled(study, metric)
     if any(len(row.records) < 2 for row in rows):
         raise FieldError(
             "pick",
@@ -199,8 +199,7 @@ def _tied_over_seeds(study: Study, rows: Sequence[Confirmed], metric: str) -> Co
     return {mean_of(row).name for row in rows if row.label in {best, *methods.tied(best)}}
 
 
-def _check_resampled(metric: str) -> None:
-    if metric not in resampled_names():
-        raise FieldError(
-            "pick", f"{metric} has no interval; ~best works with {', '.join(resampled_names())}"
-        )
+def _check_resampled(study: Study, metric: str) -> None:
+    names = resampled_names(study)
+    if metric not in names:
+        raise FieldError("pick", f"{metric} has no interval; ~best works with {', '.join(names)}")

@@ -73,7 +73,8 @@ class Resolution:
 
 def served_and_resampled(study: Study) -> list[str]:
     """The objectives as served of which there are intervals."""
-    return [one.metric for one in study.served if one.metric in resampled_names()]
+    names = resampled_names(study)
+    return [one.metric for one in study.served if one.metric in names]
 
 
 def methods_of(

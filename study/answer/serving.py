@@ -13,7 +13,7 @@ from study.store.study import Study
 from study.store.trials import TrialRecord
 from study.uncertainty.bootstrap import RESAMPLES, estimates_of, measured, values_of
 from study.uncertainty.intervals import Interval, of_difference, percent, unseen
-from study.uncertainty.resampling import Draws
+from study.uncertainty.resampling import draws_for, too_few_groups
 from study.uncertainty.words import level_of_each
 from trainables.metrics import AFTER_TEMPERATURE
 from trainables.problems import FieldError
@@ -38,7 +38,9 @@ def temperature_effect(study: Study, record: TrialRecord, level: float) -> Tempe
     Raises FieldError if stored predictions are missing or altered.
     """
     predictions = stored_predictions(study, record)
-    draws = Draws.of(len(predictions.labels), RESAMPLES, 0)
+    if too_few_groups(predictions):
+        return TemperatureEffect(predictions.temperature(), {})
+    draws = draws_for(predictions, RESAMPLES)
     wanted = [*METRICS, *(AFTER_TEMPERATURE + name for name in METRICS)]
     parts = measured(predictions, draws, wanted)
     estimates = estimates_of(parts)

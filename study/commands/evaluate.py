@@ -203,21 +203,16 @@ def _intervals(predictions: Predictions, asked: Request, say: Say) -> dict[str, 
         return None
     import numpy as np
 
-    from study.uncertainty.bootstrap import FEWEST_SAMPLES, intervals_of, measured
-    from study.uncertainty.resampling import Draws
+    from study.uncertainty.bootstrap import intervals_of, measured
+    from study.uncertainty.resampling import draws_for, too_few
 
-    samples = len(predictions.labels)
     resamples = _resamples(asked.level)
-    if samples < FEWEST_SAMPLES:
-        raise FieldError(
-            str(asked.file),
-            f"its {samples} samples are too few to resample",
-            "Leave out --intervals.",
-        )
+    if reason := too_few(predictions):
+        raise FieldError(str(asked.file), f"its {reason}", "Leave out --intervals.")
     say(f"intervals, from {resamples:,} resamples")
     wanted = [*asked.names, *(metrics.AFTER_TEMPERATURE + name for name in asked.names)]
     with np.errstate(invalid="ignore"):  # an infinite NLL has no interval
-        parts = measured(predictions, Draws.of(samples, resamples, 0), wanted)
+        parts = measured(predictions, draws_for(predictions, resamples), wanted)
         found = intervals_of(parts, wanted, asked.level)
     return {
         name: one
@@ -246,7 +241,7 @@ def _post_hoc(predictions: Predictions, asked: Request, say: Say) -> dict[str, d
     rows = {"none": metrics.measure(logits, labels, metrics.ESSENTIAL, asked.bins)}
     for name, fit in post_hoc.FITS.items():
         say(f"post-hoc calibration: {name}")
-        calibrated = post_hoc.cross_fitted(logits, labels, fit=fit)
+        calibrated = post_hoc.cross_fitted(logits, labels, fit=fit, groups=predictions.groups)
         rows[name] = metrics.measure(calibrated, labels, metrics.ESSENTIAL, asked.bins)
     for name, scaling in post_hoc.TEMPERATURES.items():
         rows[name]["fitted"] = scaling(logits, labels).temperature

@@ -28,9 +28,9 @@ from study.schema.temperature import FIT_IN_WORDS, temperature_note
 from study.store.files import checked_file
 from study.store.openings import TEST_FILE, Tested
 from study.uncertainty.bootstrap import RESAMPLES, intervals_of, measured
-from study.uncertainty.intervals import LEVEL, Floor, floor_note, percent
+from study.uncertainty.intervals import LEVEL, Floor, Interval, floor_note, percent
 from study.uncertainty.methods import floors_over_seeds
-from study.uncertainty.resampling import Draws
+from study.uncertainty.resampling import draws_for, too_few_groups
 from trainables import metrics
 from trainables.config import build
 from trainables.kinds import NOUNS
@@ -283,14 +283,14 @@ def _with_intervals(
 ) -> dict[str, list[float]]:
     """Each test metric as [value, low, high] of the bootstrap; ts_: at the fitted temperature.
 
-    [value] alone if so few predictions are wrong that it has no interval, or samples too few.
+    [value] alone if so few predictions are wrong that it has no interval, or groups are too few.
     """
-    if choice.study.recorded.too_few("test"):
-        return {name: [tested.metrics[name]] for name in chain(*zip(*_pairs(), strict=True))}
     answers = Predictions.load(checked_file(choice.study, record, TEST_FILE, tested.digests))
-    draws = Draws.of(len(answers.labels), RESAMPLES, 0)
     names = list(chain(*zip(*_pairs(), strict=True)))
-    sure = intervals_of(measured(answers, draws, names, tested.temperature), names, level)
+    sure: dict[str, Interval] = {}
+    if not too_few_groups(answers):
+        draws = draws_for(answers, RESAMPLES)
+        sure = intervals_of(measured(answers, draws, names, tested.temperature), names, level)
     return {name: [tested.metrics[name], *sure.get(name, ())[1:]] for name in names}
 
 

@@ -144,9 +144,12 @@ def resampled_means(
     """
     found = {}
     fits = {after: names for after, names in _by_fit(measures).items() if after is not None}
-    samples = len(models[0].validation.labels)
-    draws = Draws.of(samples, resamples, seed_of(0, "validation split"))
+    validation = models[0].validation
+    seed = seed_of(0, "validation split")
+    draws = Draws.of(len(validation.labels), resamples, seed, validation.groups)
     counts = draws.counts.astype(np.float64)
+    if draws.groups is not None:
+        counts = counts[draws.groups]
 
     def resampled(model: Model) -> dict[Measure, Floats]:
         of_model: dict[Measure, Floats] = {}

@@ -34,11 +34,15 @@ from study.uncertainty.intervals import (
 from study.uncertainty.resampling import (
     REMOVED,
     RESAMPLED,
+    WITHOUT_GROUPS,
     Draws,
     Floats,
     SampleTerms,
     Sums,
+    differs,
+    draws_for,
     mass_starts,
+    too_few,
 )
 from study.uncertainty.smoothing import Smoothing
 from study.uncertainty.temperature import sums_after
@@ -48,7 +52,6 @@ from trainables.outputs.predictions import Predictions
 from trainables.problems import FieldError
 
 RESAMPLES = 1000
-FEWEST_SAMPLES = 10
 
 Result = TypeVar("Result")
 Removed = TypeVar("Removed", float, Floats)
@@ -81,8 +84,17 @@ class Difference(NamedTuple):
     high: float
 
 
-def resampled_names() -> list[str]:
-    return [*RESAMPLED, *REMOVED, *(AFTER_TEMPERATURE + name for name in RESAMPLED)]
+def resampled_names(study: Study | None = None) -> list[str]:
+    """The metrics that are resampled, in a study whose samples may belong to groups."""
+    names = [name for name in RESAMPLED if name not in WITHOUT_GROUPS or not _has_groups(study)]
+    return [*names, *REMOVED, *(AFTER_TEMPERATURE + name for name in names)]
+
+
+def _has_groups(study: Study | None) -> bool:
+    """Whether samples of a split belong together."""
+    if study is None or study.recorded.groups is None:
+        return False
+    return study.recorded.groups != study.recorded.sizes
 
 
 def recorded_names(objectives: Sequence[str]) -> list[str]:
@@ -176,6 +188,8 @@ def differences_from(
     """Each trial's metric minus that of `best`, with an interval, computed as in `compare`."""
     trials = [best, *records]
     found = _of_each(study, trials, resamples, partial(_side, [metric]))
+    if any(metric not in one.values for one in found):
+        raise FieldError("bootstrap", f"{metric} has no interval on these samples")
     return {
         record.name: one.less(found[0], metric, level)
         for record, one in zip(trials, found, strict=True)
@@ -225,8 +239,8 @@ def measured(
     """
     parts = {}
     for prefix, names in by_prefix(with_parts(set(wanted) & set(resampled_names()))).items():
-        table, resamples = resampled(predictions, draws.counts, prefix, names, temperature)
-        draw = partial(calibrated_sums, table, draws.uniforms)
+        table, resamples = resampled(predictions, draws, prefix, names, temperature)
+        draw = partial(calibrated_sums, table, draws.chances)
         parts[prefix] = Resampled(table.total(), resamples, draw)
     return parts
 
@@ -239,25 +253,26 @@ def with_parts(names: Collection[str]) -> set[str]:
 
 def resampled(
     predictions: Predictions,
-    counts: Floats,
+    draws: Draws,
     prefix: str,
     wanted: Collection[str],
     temperature: float | None,
 ) -> tuple[SampleTerms, Sums]:
     """The samples' table and the sums of each resample, before ("") or after ("ts_") scaling.
 
-    counts: [N, B]. wanted: names without prefix. temperature: as in `measured`.
+    wanted: names without prefix. temperature: as in `measured`.
     """
     labels = predictions.labels.numpy()
     classwise = "classwise_ece" in wanted
-    table = SampleTerms.of(logits_of(predictions, prefix, temperature), labels, classwise)
+    scaled = logits_of(predictions, prefix, temperature)
+    table = SampleTerms.of(scaled, labels, classwise, groups=draws.groups)
     if "smooth_ece" in wanted:
         table = smoothed(table)
     if not prefix or temperature is not None:
-        return table, table.sums(counts)
+        return table, table.sums(draws.weights)
     logits = predictions.logits.double().numpy()
     starts = mass_starts(table.confidence)
-    return table, sums_after(logits, labels, counts, starts, classwise, table.smoothing)
+    return table, sums_after(logits, labels, draws, starts, classwise, table.smoothing)
 
 
 def logits_of(predictions: Predictions, prefix: str, temperature: float | None = None) -> Floats:
@@ -346,17 +361,17 @@ def _of_each(
     """
     if not records:
         return []
-    labels = stored_predictions(study, records[0], keep=True).labels.numpy()
-    if len(labels) < FEWEST_SAMPLES:
-        raise FieldError("bootstrap", f"{len(labels)} validation samples are too few to resample")
-    draws = Draws.of(len(labels), resamples, 0)
+    first = stored_predictions(study, records[0], keep=True)
+    if found := too_few(first, study.recorded.unit or "groups", "validation samples"):
+        raise FieldError("bootstrap", found)
+    draws = draws_for(first, resamples)
 
     def measure(record: TrialRecord) -> Result:
         predictions = stored_predictions(study, record, record.name in keep)
-        if not np.array_equal(predictions.labels.numpy(), labels):
+        if what := differs(predictions, first):
             raise FieldError(
                 record.name,
-                f"its validation labels differ from those of {records[0].name}; they cannot be"
+                f"its validation {what} differ from those of {records[0].name}; they cannot be"
                 f" compared",
             )
         return measure_one(record, predictions, draws)

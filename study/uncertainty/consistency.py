@@ -1,10 +1,14 @@
 """Calibration errors of a perfectly calibrated model: the part that noise alone produces.
 
 Consistency resampling (Broecker & Smith 2007, Increasing the Reliability of Reliability Diagrams):
-the predictions are kept, each label is redrawn from its predicted probabilities.
+the predictions are kept, each label is redrawn from its predicted probabilities. Where samples
+belong to groups, whose labels are not independent, each group keeps its residuals and is given a
+random sign: a calibrated model's are 0 in expectation.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,8 +18,26 @@ from study.uncertainty.resampling import BINS, Floats, Indices, SampleTerms, Sum
 CHUNK = 2**22
 
 
-def calibrated_sums(table: SampleTerms, uniforms: Floats) -> Sums:
-    """The binned sums of B draws; scores are 0. uniforms: [N, B] float32, in [0, 1)."""
+def calibrated_sums(table: SampleTerms, chances: Floats) -> Sums:
+    """The binned sums of B draws; scores are 0. chances: `chances_of` the samples or groups."""
+    if table.groups is not None:
+        return _signed_sums(table, chances)
+    return _drawn_sums(table, chances)
+
+
+def _signed_sums(table: SampleTerms, signs: Floats) -> Sums:
+    """The sums of each group's residuals, times signs [G, B]. Counts are those of the samples."""
+    found = table.sums(signs)
+    return replace(
+        found,
+        scores=np.zeros_like(found.scores),
+        width_counts=_counts(table.width),
+        mass_counts=_counts(table.mass),
+    )
+
+
+def _drawn_sums(table: SampleTerms, uniforms: Floats) -> Sums:
+    """The binned sums with labels drawn by uniform numbers [N, B] in [0, 1)."""
     n, draws = uniforms.shape
     classes = table.probs.shape[1]
     order = np.argsort(-table.probs, axis=1, kind="stable")

@@ -21,7 +21,8 @@ ROUNDING = 1e-6  # summation order in float32
 # sample's it is no floor.
 WITH_FLOOR = tuple(name for name in CALIBRATION if name != "smooth_ece")
 FRACTIONS = [name for name in RESAMPLED if describe(name).kind == "fraction"]
-# With fewer wrong predictions than this, resamples do not show what one more would cost.
+# With fewer wrong predictions than this, or groups with one, resamples do not show what one more
+# would cost.
 FEWEST_WRONG = 5
 # A cell of classwise ECE in which the model expects a smaller variance of hits counts as rare.
 FEWEST_SURPRISES = 2.0
@@ -114,7 +115,7 @@ def intervals(
     intervals = {}
     for name, estimate in found.estimates(wanted).items():
         if name in FRACTIONS:
-            intervals[name] = Interval(estimate, *wilson(estimate, found.sample.samples, level))
+            intervals[name] = _of_fraction(name, estimate, found, values[name], level)
         elif math.isinf(unseen(found.sample, name, level)) or name not in values:
             continue
         elif name in CALIBRATION:
@@ -124,6 +125,24 @@ def intervals(
         else:
             intervals[name] = Interval(estimate, *percentile(values[name], level))
     return intervals
+
+
+def _of_fraction(
+    name: str, estimate: float, found: Resampled, values: Floats, level: float
+) -> Interval:
+    """The interval of a fraction of samples, or of samples in groups, which are not independent.
+
+    Resamples of groups, and where few groups have a row on one of its sides, all that as many
+    samples as groups would leave possible.
+    """
+    groups = found.sample.groups
+    if groups is None:
+        return Interval(estimate, *wilson(estimate, found.sample.samples, level))
+    low, high = percentile(values, level)
+    if min(groups.sides[name]) >= FEWEST_WRONG:
+        return Interval(estimate, low, high)
+    least, most = wilson(estimate, groups.total, level)
+    return Interval(estimate, min(low, least), max(high, most))
 
 
 def _of_error(
@@ -176,13 +195,18 @@ def unseen(sample: Sums, name: str, level: float = LEVEL) -> float:
     """How much larger a metric may truly be, through wrong predictions missing from the sample.
 
     0 from FEWEST_WRONG on. A wrong prediction moves 1/N from the hits of one bin, or from one class
-    to another; its cost in NLL, for example, is unbounded.
+    to another; its cost in NLL, for example, is unbounded. Of groups, those with a wrong prediction
+    count.
     """
-    wrong = round(sample.samples - float(sample.scores[0, 0]))
+    count = sample.samples
+    wrong = round(count - float(sample.scores[0, 0]))
+    if sample.groups is not None:
+        count = sample.groups.total
+        wrong = sample.groups.wrong
     if wrong >= FEWEST_WRONG or name in FRACTIONS:
         return 0.0
-    share = wrong / sample.samples
-    more = wilson(share, sample.samples, level)[1] - share
+    share = wrong / count
+    more = wilson(share, count, level)[1] - share
     if name in ("ece", "adaptive_ece", "smooth_ece"):
         return more
     return 2 * more / sample.classes if name == "classwise_ece" else math.inf

@@ -21,7 +21,6 @@ from scipy.stats import t as student_t
 
 from study.schema.objective import plain_name
 from study.uncertainty.bootstrap import (
-    FEWEST_SAMPLES,
     RESAMPLES,
     by_prefix,
     estimates_of,
@@ -42,7 +41,17 @@ from study.uncertainty.intervals import (
     mean_floor,
     unseen,
 )
-from study.uncertainty.resampling import Draws, Floats, SampleTerms, uniforms_of
+from study.uncertainty.resampling import (
+    Draws,
+    Floats,
+    SampleTerms,
+    chances_of,
+    differs,
+    draws_for,
+    known_groups,
+    too_few,
+    too_few_groups,
+)
 from trainables.machine import in_threads
 from trainables.metrics import describe
 from trainables.outputs.predictions import Predictions
@@ -211,10 +220,12 @@ def compare_methods(
     wanted: Collection[str],
     resamples: int = RESAMPLES,
     level: float = LEVEL,
+    unit: str = "groups",
 ) -> dict[str, Methods]:
     """The methods with at least two networks (seeds), by metric; only resampled metrics.
 
-    Raises FieldError if the networks were not measured on the same samples.
+    unit: what groups of samples are called, if there are any. Raises FieldError if the networks
+    were not measured on the same samples.
     """
     several = {name: found for name, found in networks.items() if len(found) > 1}
     methods: list[str] = []
@@ -223,15 +234,15 @@ def compare_methods(
     every = list(itertools.chain(*several.values()))
     if not every:
         return {}
-    labels = every[0].predictions.labels
-    if len(labels) < FEWEST_SAMPLES:
-        raise FieldError("bootstrap", f"{len(labels)} samples are too few to resample")
+    first = every[0].predictions
+    if reason := too_few(first, unit):
+        raise FieldError("bootstrap", reason)
     for name, network in zip(methods, every, strict=True):
-        if not network.predictions.labels.equal(labels):
+        if what := differs(network.predictions, first):
             raise FieldError(
-                name, f"its labels differ from those of {methods[0]}; they cannot be compared"
+                name, f"its {what} differ from those of {methods[0]}; they cannot be compared"
             )
-    draws = Draws.of(len(labels), resamples, 0)
+    draws = draws_for(first, resamples)
     names = [name for name in resampled_names() if name in wanted]
     found = in_threads(lambda network: _one_network(network, draws, names, level), every)
     by_method: dict[str, list[dict[str, Seeds]]] = {name: [] for name in several}
@@ -255,10 +266,13 @@ def mean_over_seeds(
 
     Samples: the mean of the networks' own intervals, which is wide enough for their mean. Seeds:
     Student's t with n - 1 degrees of freedom; nothing for one seed. Half-widths add in quadrature.
-    A metric for which a network has no interval is absent. Each network needs its temperature for
-    metrics after it. The floor is the mean of theirs.
+    A metric for which a network has no interval is absent; so are all where there are too few
+    groups. Each network needs its temperature for metrics after it. The floor is the mean of
+    theirs.
     """
-    draws = Draws.of(len(networks[0].predictions.labels), resamples, 0)
+    if too_few_groups(networks[0].predictions):
+        return {}
+    draws = draws_for(networks[0].predictions, resamples)
 
     def own(network: NetworkPredictions) -> dict[str, Interval]:
         parts = measured(network.predictions, draws, wanted, network.temperature)
@@ -295,10 +309,11 @@ def floors_over_seeds(
     level: float = LEVEL,
 ) -> dict[str, Floor]:
     """The mean of the networks' floors of each wanted error, as `mean_over_seeds` has it."""
-    if not networks:
+    if not networks or too_few_groups(networks[0].predictions):
         return {}
-    uniforms = uniforms_of(len(networks[0].predictions.labels), resamples, 0)
-    found = in_threads(lambda network: _own_floors(network, uniforms, wanted, level), networks)
+    first = networks[0].predictions
+    chances = chances_of(len(first.labels), resamples, 0, first.groups)
+    found = in_threads(lambda network: _own_floors(network, chances, wanted, level), networks)
     return {
         name: mean_floor([of[name] for of in found])
         for name in wanted
@@ -307,15 +322,16 @@ def floors_over_seeds(
 
 
 def _own_floors(
-    network: NetworkPredictions, uniforms: Floats, wanted: Collection[str], level: float
+    network: NetworkPredictions, chances: Floats, wanted: Collection[str], level: float
 ) -> dict[str, Floor]:
     found: dict[str, Floor] = {}
     labels = network.predictions.labels.numpy()
+    groups = known_groups(network.predictions.groups)
     with_floor = [name for name in wanted if plain_name(name) in WITH_FLOOR]
     for prefix, own in by_prefix(with_floor).items():
         logits = logits_of(network.predictions, prefix, network.temperature)
-        table = SampleTerms.of(logits, labels, "classwise_ece" in own)
-        drawn = calibrated_sums(table, uniforms).calibration(own)
+        table = SampleTerms.of(logits, labels, "classwise_ece" in own, groups=groups)
+        drawn = calibrated_sums(table, chances).calibration(own)
         found |= {prefix + name: floor_of(values, level) for name, values in drawn.items()}
     return found
 

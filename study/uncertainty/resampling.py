@@ -4,6 +4,10 @@ All are functions of sums over samples: of each sample's score, or, for calibrat
 residual in its bin. A sample enters few of these sums, so one sparse product with the counts of all
 resamples gives every sum of every resample. Equal-mass bins keep the edges of the whole sample.
 
+Samples that belong together are drawn together: the terms of a group are added first, so that
+groups enter the product. A resample's weights are scaled such that every sum is one of as many rows
+as the sample has, and can be divided by their number.
+
 Smooth ECE keeps the bandwidth of the whole sample. Other metrics (kernel errors, sweeps) are not
 resampled.
 """
@@ -11,19 +15,22 @@ resampled.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy import sparse
+from torch import Tensor
 
+from trainables.groups import together
 from trainables.metrics import describe, described
 from trainables.metrics.binned import equal_width_index, mass_ranks
 
 if TYPE_CHECKING:
     from study.uncertainty.smoothing import Smoothing
+    from trainables.outputs.predictions import Predictions
 
 Floats = NDArray[np.floating]
 Indices = NDArray[np.int64]
@@ -31,33 +38,149 @@ Indices = NDArray[np.int64]
 BINS = 15
 SCORES = ("accuracy", "error", "top5_accuracy", "nll", "brier")  # means over samples
 RESAMPLED = (*SCORES, "ece", "mce", "adaptive_ece", "classwise_ece", "debiased_l2", "smooth_ece")
+# Of resampled groups it would have to know how much their labels vary.
+WITHOUT_GROUPS = ("debiased_l2",)
 # What a temperature removes of a score: the difference of two of these sums.
 REMOVED = {name: metric.removed_of for name, metric in described().items() if metric.removed_of}
 CALIBRATION = tuple(name for name in RESAMPLED if describe(name).kind == "calibration")
 
 
+# With fewer, there are no intervals.
+FEWEST_SAMPLES = 10
+FEWEST_GROUPS = 10
+
+
 class Draws(NamedTuple):
     """A bootstrap's random numbers, drawn once for all trials and metrics.
 
-    Both are [N, B] float32 (8 N B bytes in all).
+    counts and chances are [N, B] float32 (8 N B bytes in all), or [G, B] where samples belong to
+    groups.
     """
 
-    counts: Floats  # how often each resample contains each sample
-    uniforms: Floats  # in [0, 1): determine the sample's label under a calibrated model
+    counts: Floats  # how often each resample contains each sample, or each group
+    chances: Floats  # decide what a calibrated model would have measured: see `chances_of`
+    groups: Indices | None = None  # [N]; None: each sample is drawn by itself
 
     @classmethod
-    def of(cls, samples: int, resamples: int, seed: int) -> Draws:
-        """B resamples of N samples, with replacement."""
+    def of(
+        cls,
+        samples: int,
+        resamples: int,
+        seed: int,
+        groups: Tensor | Indices | None = None,
+    ) -> Draws:
+        """B resamples of N samples, or of the groups [N] of them, with replacement."""
+        known = known_groups(groups)
+        units = samples if known is None else int(known.max()) + 1
         indices = np.random.default_rng([seed, 0])
-        counts = np.empty((samples, resamples), np.float32)
+        counts = np.empty((units, resamples), np.float32)
         for column in counts.T:
-            column[:] = np.bincount(indices.integers(samples, size=samples), minlength=samples)
-        return cls(counts, uniforms_of(samples, resamples, seed))
+            column[:] = np.bincount(indices.integers(units, size=units), minlength=units)
+        return cls(counts, chances_of(samples, resamples, seed, known), known)
+
+    @property
+    def uniforms(self) -> Floats:
+        """The chances where there are no groups: [N, B] in [0, 1)."""
+        return self.chances
+
+    @property
+    def signs(self) -> Floats:
+        """The chances where there are groups: [G, B] of +1 and -1."""
+        return self.chances
+
+    @property
+    def weights(self) -> Floats:
+        """The counts, times N by the number of rows of the resample."""
+        if self.groups is None:
+            return self.counts
+        rows = np.bincount(self.groups) @ self.counts.astype(np.float64)
+        scaled: Floats = self.counts * (len(self.groups) / rows).astype(np.float32)
+        return scaled
 
 
-def uniforms_of(samples: int, resamples: int, seed: int) -> Floats:
-    """The uniform numbers of `Draws.of`."""
-    return np.random.default_rng([seed, 1]).random((samples, resamples), np.float32)
+def chances_of(
+    samples: int, resamples: int, seed: int, groups: Tensor | Indices | None = None
+) -> Floats:
+    """The chances of `Draws.of`: what a calibrated model is drawn by.
+
+    Uniform numbers [N, B] in [0, 1), which determine each sample's label; with groups, the sign
+    [G, B] that each group's residuals take.
+    """
+    known = known_groups(groups)
+    units = samples if known is None else int(known.max()) + 1
+    uniforms = np.random.default_rng([seed, 1]).random((units, resamples), np.float32)
+    if known is None:
+        return uniforms
+    return np.where(uniforms < 0.5, np.float32(1), np.float32(-1))
+
+
+def known_groups(groups: Tensor | Indices | None) -> Indices | None:
+    """The groups as an array; None where each has one sample."""
+    if groups is None:
+        return None
+    several = together(torch.as_tensor(groups))
+    return None if several is None else several.numpy()
+
+
+def draws_for(predictions: Predictions, resamples: int) -> Draws:
+    """The resamples of these predictions; the same for all with as many samples, or groups."""
+    return Draws.of(len(predictions.labels), resamples, 0, predictions.groups)
+
+
+def too_few(predictions: Predictions, unit: str = "groups", samples: str = "samples") -> str | None:
+    """Why there are no intervals: `7 patients are too few to resample`. None: there are enough.
+
+    unit: what groups are called; samples: what samples are.
+    """
+    found = too_few_groups(predictions, unit)
+    if found is None and len(predictions.labels) < FEWEST_SAMPLES:
+        return f"{len(predictions.labels)} {samples} are too few to resample"
+    return found
+
+
+def too_few_groups(predictions: Predictions, unit: str = "groups") -> str | None:
+    """As `too_few`, of samples with groups alone."""
+    groups = known_groups(predictions.groups)
+    if groups is None or (count := int(groups.max()) + 1) >= FEWEST_GROUPS:
+        return None
+    if count == 1:
+        return "a single group is too few to resample"
+    return f"{count} {unit} are too few to resample"
+
+
+def differs(one: Predictions, other: Predictions) -> str | None:
+    """What of the samples of the two is not the same, `labels` or `groups`."""
+    if not one.labels.equal(other.labels):
+        return "labels"
+    first = known_groups(one.groups)
+    second = known_groups(other.groups)
+    if first is None or second is None:
+        return None if first is second else "groups"
+    return None if np.array_equal(first, second) else "groups"
+
+
+class InGroups(NamedTuple):
+    """How many groups there are; of these, by fraction, how many have a row that counts for it, and
+    how many one that counts against it."""
+
+    total: int
+    sides: dict[str, tuple[int, int]]
+
+    @classmethod
+    def of(cls, hits: Floats, within: Floats, groups: Indices) -> InGroups:
+        """From whether each row is a hit, and its label among the top five, [N]."""
+        sides = {}
+        for name, rows in (("accuracy", hits), ("top5_accuracy", within)):
+            speaks_for = len(np.unique(groups[rows > 0]))
+            speaks_against = len(np.unique(groups[rows == 0]))
+            sides[name] = speaks_for, speaks_against
+        sides["error"] = sides["accuracy"][::-1]
+        return cls(int(groups.max()) + 1, sides)
+
+    @property
+    def wrong(self) -> int:
+        """The groups with a wrong prediction."""
+        return self.sides["error"][0]
 
 
 @dataclass(frozen=True)
@@ -71,16 +194,17 @@ class Sums:
     width_gaps: Floats
     mass_counts: Floats  # equal-mass bins: the same, and hits
     mass_gaps: Floats
-    mass_hits: Floats
+    mass_hits: Floats  # no rows in resamples of groups: see WITHOUT_GROUPS
     class_gaps: Floats  # [classes * bins, B]; no rows unless classwise ECE is wanted
     # [cells, B], the smoothed residual's integrals; no rows unless smooth ECE is wanted.
     smooth_gaps: Floats
+    groups: InGroups | None = field(default=None, kw_only=True)  # of the sample itself, if any
 
     def arrays(self) -> dict[str, Floats]:
         return {
             each.name: getattr(self, each.name)
             for each in fields(self)
-            if each.name not in ("samples", "classes")
+            if each.name not in ("samples", "classes", "groups")
         }
 
     def metrics(self, wanted: Collection[str] = RESAMPLED) -> dict[str, Floats]:
@@ -95,6 +219,8 @@ class Sums:
     def calibration(self, wanted: Collection[str] = CALIBRATION) -> dict[str, Floats]:
         """The wanted calibration errors that are defined here, [B] each."""
         names = [name for name in CALIBRATION if name in wanted and len(self.gaps(name))]
+        if not len(self.mass_hits):
+            names = [name for name in names if name not in WITHOUT_GROUPS]
         found = {name: self.calibration_error(name, self.gaps(name)) for name in names}
         return {name: values for name, values in found.items() if not np.isnan(values).any()}
 
@@ -113,7 +239,8 @@ class Sums:
         true.
         """
         if metric == "mce":
-            return np.max(np.abs(gaps) / np.maximum(self.width_counts, 1), axis=0)
+            counts = np.where(self.width_counts > 0, self.width_counts, 1)
+            return np.max(np.abs(gaps) / counts, axis=0)
         if metric == "debiased_l2":
             return self._debiased_l2(gaps, debias)
         if metric == "classwise_ece":
@@ -134,7 +261,10 @@ class Sums:
 
 @dataclass(frozen=True)
 class SampleTerms:
-    """Each sample's terms in the sums: N samples, K classes, of the logits to measure."""
+    """Each sample's terms in the sums: N samples, K classes, of the logits to measure.
+
+    Samples with groups are in order of these, whatever the order in which they were given.
+    """
 
     probs: Floats  # [N, K]
     scores: Floats  # [N, 4]
@@ -145,6 +275,7 @@ class SampleTerms:
     # [N, K]: bin k of class c is k + BINS * c; None unless classwise ECE is wanted.
     cells: Indices | None
     smoothing: Smoothing | None = None  # None unless smooth ECE is wanted
+    groups: Indices | None = None  # [N]
 
     @classmethod
     def of(
@@ -154,8 +285,14 @@ class SampleTerms:
         classwise: bool = True,
         starts: Floats | None = None,
         smoothing: Smoothing | None = None,
+        groups: Indices | None = None,
     ) -> SampleTerms:
         """The table; equal-mass bins start at the confidences `starts`, by default their own."""
+        if groups is not None:
+            order = np.argsort(groups, kind="stable")
+            groups = groups[order]
+            logits = logits[order]
+            labels = labels[order]
         top = logits.max(axis=1, keepdims=True)
         own = np.take_along_axis(logits, labels[:, None], 1)
         odds = np.exp(logits - top)
@@ -178,6 +315,7 @@ class SampleTerms:
             labels=labels,
             cells=_width_index(probs) + BINS * classes if classwise else None,
             smoothing=smoothing,
+            groups=groups,
         )
 
     @property
@@ -188,10 +326,14 @@ class SampleTerms:
 
     def total(self) -> Sums:
         """Sums over the samples themselves, one column, in float64."""
-        return self.sums(np.ones((len(self.labels), 1)))
+        found = replace(self, groups=None).sums(np.ones((len(self.labels), 1)))
+        if self.groups is None:
+            return found
+        hits, within = self.scores[:, :2].T
+        return replace(found, groups=InGroups.of(hits, within, self.groups))
 
     def sums(self, counts: Floats) -> Sums:
-        """Sums with each sample counted by counts [N, B], in their precision."""
+        """Sums with each sample, or each group, counted by counts [N, B], in their precision."""
         residual = self.hits - self.confidence
         one = np.ones_like(residual)
         width = 4 + self.width
@@ -205,26 +347,43 @@ class SampleTerms:
             rows.append(height + self.cells)
             values.append((np.arange(classes) == self.labels[:, None]) - self.probs)
             height += BINS * classes
-        total = product(np.hstack(rows), np.hstack(values), counts, height)
+        total = product(np.hstack(rows), np.hstack(values), counts, height, self.groups)
         parts = np.split(total, [4 + k * BINS for k in range(6)])
+        if self.groups is not None:
+            parts[5] = parts[5][:0]
         parts.append(self.smooth_gaps(residual, counts))
         return Sums(len(self.labels), classes, *parts)
 
     def smooth_gaps(self, residual: Floats, counts: Floats) -> Floats:
-        """The cells of smooth ECE, [cells, B]: residuals [N], each counted by counts [N, B]."""
+        """The cells of smooth ECE, [cells, B]: residuals [N], counted by counts as in `sums`."""
         if self.smoothing is None:
             return np.empty((0, counts.shape[1]), counts.dtype)
-        return self.smoothing.gaps(self.confidence, residual, counts)
+        return self.smoothing.gaps(self.confidence, residual, counts, self.groups)
 
 
-def product(rows: Indices, values: Floats, counts: Floats, height: int) -> Floats:
+def product(
+    rows: Indices,
+    values: Floats,
+    counts: Floats,
+    height: int,
+    groups: Indices | None = None,
+) -> Floats:
     """Sum over samples i and entries j of values[i, j] * counts[i], into rows[i, j] of [height, B].
 
-    rows, values: [N, M]; counts: [N, B].
+    rows, values: [N, M]; counts: [N, B], or [G, B] of groups [N], which ascend.
     """
-    starts = np.arange(len(rows) + 1) * rows.shape[1]
-    flat = values.astype(counts.dtype).ravel(), rows.astype(np.int32).ravel(), starts
-    total: Floats = sparse.csc_matrix(flat, shape=(height, len(rows))) @ counts
+    starts = np.arange(len(rows) + 1)
+    if groups is not None:
+        starts = np.searchsorted(groups, np.arange(len(counts) + 1))
+    precision = counts.dtype if groups is None else np.float64
+    flat = values.astype(precision).ravel(), rows.astype(np.int32).ravel(), starts * rows.shape[1]
+    matrix = sparse.csc_matrix(flat, shape=(height, len(counts)))
+    if groups is not None:
+        # By rows its columns ascend, so that a group's entries for one sum are neighbours.
+        matrix = matrix.tocsr()
+        matrix.sum_duplicates()
+        matrix = matrix.astype(counts.dtype)
+    total: Floats = matrix @ counts
     return total
 
 

@@ -25,6 +25,8 @@ Floats = NDArray[np.floating]
 CELLS = 512
 # A mode k with pi k times the bandwidth above this vanishes in float32.
 CUTOFF = 5.6
+# Samples of groups whose modes are held at once.
+CHUNK = 4096
 # A split that is calibrated to less is smoothed at this bandwidth.
 LEAST = 0.001
 
@@ -41,16 +43,39 @@ class Smoothing:
         residual = torch.from_numpy(hits - confidence)
         return cls(max(LEAST, float(fixed_point(torch.from_numpy(confidence), residual))))
 
-    def gaps(self, confidence: Floats, residual: Floats, counts: Floats) -> Floats:
+    def gaps(
+        self,
+        confidence: Floats,
+        residual: Floats,
+        counts: Floats,
+        groups: NDArray[np.int64] | None = None,
+    ) -> Floats:
         """The integral over each cell of the smoothed residuals, summed over samples: [CELLS, B].
 
-        confidence, residual: [N]; counts: [N, B], in whose precision it is.
+        confidence, residual: [N]; counts: [N, B], in whose precision it is, or [G, B] of groups
+        [N], which ascend.
         """
         # torch's products stay on one thread (`in_threads`); NumPy's would compete for cores.
         weights = torch.from_numpy(counts)
-        modes = (self._modes(confidence) * torch.from_numpy(residual)).to(weights.dtype)
+        if groups is None:
+            each = self._modes(confidence) * torch.from_numpy(residual)
+        else:
+            each = self._modes_of_groups(confidence, residual, groups, len(counts))
+        modes = each.to(weights.dtype)
         found: Floats = (self._cells.to(weights.dtype) @ (modes @ weights)).numpy()
         return found
+
+    def _modes_of_groups(
+        self, confidence: Floats, residual: Floats, groups: NDArray[np.int64], count: int
+    ) -> Tensor:
+        """The sum over the samples of each group of its modes times the residual, [modes, G]."""
+        found = np.zeros((len(self._numbers) + 1, count))
+        for start in range(0, len(groups), CHUNK):
+            chunk = slice(start, start + CHUNK)
+            each = self._modes(confidence[chunk]) * torch.from_numpy(residual[chunk])
+            own, firsts = np.unique(groups[chunk], return_index=True)
+            found[:, own] += np.add.reduceat(each.numpy(), firsts, axis=1)
+        return torch.from_numpy(found)
 
     @cached_property
     def _numbers(self) -> Tensor:

@@ -2,8 +2,8 @@
 
 The slope of each sample's NLL is computed once per temperature; a resample's is their weighted sum.
 All resamples share the search: outwards from T = 1 over cells of log T, then one polynomial in each
-cell with a minimum. A sample's fold depends on its position in the original sample, so that copies
-of it are never on both sides of a fit.
+cell with a minimum. A sample's fold depends on its position in the original sample, or that of its
+group, so that copies of it are never on both sides of a fit.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ import torch
 from numpy.polynomial import chebyshev
 from torch import Tensor
 
-from study.uncertainty.resampling import Floats, Indices, SampleTerms, Sums
+from study.uncertainty.resampling import Draws, Floats, Indices, SampleTerms, Sums
 from study.uncertainty.smoothing import Smoothing
+from trainables.groups import folds_of
 from trainables.metrics.shared.post_hoc import (
     ABOVE,
     BELOW,
@@ -30,19 +31,22 @@ from trainables.metrics.shared.post_hoc import (
 
 NODES = 10  # per cell: log T is exact to 1e-10, where 999 of 1,000 classes are equal to 1e-7
 STEPS = 8  # of Newton's method, from the middle of a cell
-# A fold's predictions are computed once per group of resamples with nearly equal temperature.
-GROUPS = 32
+# A fold's predictions are computed once for so many parts of the resamples, with nearly equal
+# temperatures each.
+ALIKE = 32
 _NODES = chebyshev.chebpts1(NODES)
 _SERIES_OF = np.linalg.inv(chebyshev.chebvander(_NODES, NODES - 1))
 
 
-def temperatures(logits: Floats, labels: Indices, counts: Floats) -> Floats:
+def temperatures(
+    logits: Floats, labels: Indices, counts: Floats, groups: Indices | None = None
+) -> Floats:
     """log T of the fit on all folds but one, for each fold and resample, [FOLDS, B].
 
-    counts: [N, B]. Equal to `post_hoc.fit_temperature` on the rows of the resample, with the same
-    clamping. Of several minima, the lowest.
+    counts: [N, B], or [G, B] of groups [N]. Equal to `post_hoc.fit_temperature` on the rows of the
+    resample, with the same clamping. Of several minima, the lowest.
     """
-    fits = _Fits(logits, labels, counts)
+    fits = _Fits(logits, labels, counts, groups)
     edges = _edges(fits)
     minima: list[_Minima] = []
     for cell in sorted(edges)[:-1]:
@@ -82,15 +86,31 @@ class _Fits:
     The sum of NLL over the samples outside the fold, with a prior plus (log T)^2 / 2.
     """
 
-    def __init__(self, logits: Floats, labels: Indices, counts: Floats) -> None:
+    def __init__(
+        self, logits: Floats, labels: Indices, counts: Floats, groups: Indices | None
+    ) -> None:
+        self._starts = None
+        if groups is not None:
+            order = np.argsort(groups, kind="stable")
+            logits = logits[order]
+            labels = labels[order]
+            self._starts = np.searchsorted(groups[order], np.arange(len(counts)))
         self._ahead = ahead_of_label(torch.from_numpy(logits), torch.from_numpy(labels))
         self._counts = torch.from_numpy(counts)
 
-    def _outside(self, each: Tensor, columns: np.ndarray | None = None) -> Floats:
+    def _outside(
+        self,
+        each: Tensor,
+        columns: np.ndarray | None = None,
+        precision: torch.dtype = torch.float64,
+    ) -> Floats:
         """Sums over the samples outside each fold.
 
         each: [n, N]; [n, FOLDS, B], or of these resamples only.
         """
+        if self._starts is not None:
+            each = torch.from_numpy(np.add.reduceat(each.numpy(), self._starts, axis=1))
+        each = each.to(precision)
         own = []
         for k in range(FOLDS):
             counts = self._counts[k::FOLDS]
@@ -111,7 +131,7 @@ class _Fits:
         each = [slope]
         if bends:
             each.append(-slope - curvature)
-        found = self._outside(torch.stack(each).to(self._counts.dtype))
+        found = self._outside(torch.stack(each), precision=self._counts.dtype)
         return _Edge(found[0] - log_t, found[1] - 1 if bends else None)
 
     def series(self, cell: int, here: np.ndarray) -> Floats:
@@ -135,8 +155,8 @@ class _Fits:
 
     def dearest(self) -> float:
         """The largest cost at T = 1."""
-        each = self._ahead.logsumexp(dim=0)[None].to(self._counts.dtype)
-        return float(self._outside(each).max())
+        each = self._ahead.logsumexp(dim=0)[None]
+        return float(self._outside(each, precision=self._counts.dtype).max())
 
 
 def _edges(fits: _Fits) -> dict[int, _Edge]:
@@ -214,7 +234,7 @@ def _root(series: Floats, low: Floats, high: Floats) -> Floats:
 def sums_after(
     logits: Floats,
     labels: Indices,
-    counts: Floats,
+    draws: Draws,
     starts: Floats,
     classwise: bool,
     smoothing: Smoothing | None = None,
@@ -223,18 +243,26 @@ def sums_after(
 
     starts, smoothing: as in SampleTerms.
     """
-    fitted = temperatures(logits, labels, counts)
+    fitted = temperatures(logits, labels, draws.counts, draws.groups)
+    weights = draws.weights
     total: dict[str, Floats] = {}
     for fold, own in enumerate(fitted):
-        part = logits[fold::FOLDS]
-        names = labels[fold::FOLDS]
-        weights = counts[fold::FOLDS]
-        for group in np.array_split(np.argsort(own, kind="stable"), min(GROUPS, len(own))):
-            scaled = part / math.exp(own[group].mean())
-            sums = SampleTerms.of(scaled, names, classwise, starts, smoothing).sums(
-                weights[:, group]
-            )
-            for name, values in sums.arrays().items():
-                empty = np.zeros((len(values), counts.shape[1]), counts.dtype)
-                total.setdefault(name, empty)[:, group] += values
-    return Sums(samples=len(logits), classes=logits.shape[1], **total)
+        rows, groups = _fold(fold, draws.groups)
+        part = logits[rows]
+        names = labels[rows]
+        of_fold = weights[fold::FOLDS]
+        for alike in np.array_split(np.argsort(own, kind="stable"), min(ALIKE, len(own))):
+            scaled = part / math.exp(own[alike].mean())
+            table = SampleTerms.of(scaled, names, classwise, starts, smoothing, groups)
+            for name, values in table.sums(of_fold[:, alike]).arrays().items():
+                empty = np.zeros((len(values), weights.shape[1]), weights.dtype)
+                total.setdefault(name, empty)[:, alike] += values
+    return Sums(samples=len(logits), classes=logits.shape[1], groups=None, **total)
+
+
+def _fold(fold: int, groups: Indices | None) -> tuple[slice | Indices, Indices | None]:
+    """The rows of a fold, as `folds_of` has them, and the numbers of their groups among its own."""
+    if groups is None:
+        return slice(fold, None, FOLDS), None
+    rows = np.flatnonzero(folds_of(len(groups), torch.from_numpy(groups), FOLDS).numpy() == fold)
+    return rows, groups[rows] // FOLDS
