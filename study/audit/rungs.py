@@ -101,7 +101,7 @@ def _problems_with_costs(
     except FieldError as error:
         yield error.problem
         return
-    found = metrics.costs(predictions.logits, predictions.labels, rule.by)
+    found = metrics.costs(predictions.logits, predictions.labels, rule.by, predictions.groups)
     for name, recorded, cost in zip(rule.by, entry.costs, found, strict=True):
         if not abs(recorded - cost) <= TOLERANCE:
             yield f"{name} costs {recorded:g} in the ledger, {cost:g} by {file}"

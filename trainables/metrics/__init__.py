@@ -168,9 +168,12 @@ def measure(
     return {name: value for name, value in values.items() if not math.isnan(value)}
 
 
-def costs(logits: Tensor, labels: Tensor, names: Collection[str]) -> list[float]:
+def costs(
+    logits: Tensor, labels: Tensor, names: Collection[str], groups: Tensor | None = None
+) -> list[float]:
     """`measure`, with signs flipped where needed so that smaller is better."""
-    return [describe(name).sign * value for name, value in measure(logits, labels, names).items()]
+    found = measure(logits, labels, names, groups=groups)
+    return [describe(name).sign * value for name, value in found.items()]
 
 
 def value(name: str, logits: Tensor, labels: Tensor, calibrated: Tensor) -> float:

@@ -287,7 +287,9 @@ class Attempt:
         predictions = learner.predictions()
         file = f"rung-{learner.epoch}.npz"
         digests = {file: predictions.save(self._directory / file)}
-        costs = metrics.costs(predictions.logits, predictions.labels, self._assignment.costs)
+        costs = metrics.costs(
+            predictions.logits, predictions.labels, self._assignment.costs, predictions.groups
+        )
         found = predictions.evaluate(also=self._assignment.metrics)
         outcome = self._outcome("pruned", learner, learner.epoch, digests, metrics=found)
         return Reached(learner.epoch, costs, outcome)
