@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 BINS = 15
 SMALL = 2**22  # logits, below which more threads of torch cost more than they save
 INTERVALS = (
-    "intervals from {} resamples; those of calibration errors start at 0 unless perfect calibration"
-    " is rejected at {}. {} See docs/uncertainty.md."
+    "intervals from {} resamples of {}; those of calibration errors start at 0 unless perfect"
+    " calibration is rejected at {}. {} See docs/uncertainty.md."
 )
 Say = Callable[[str], object]  # shows what is computed now
 
@@ -57,6 +57,7 @@ class Evaluation:
 
     samples: int
     classes: int
+    groups: int | None  # that the samples belong to, if the file says so
     metrics: dict[str, float]  # before and, with the prefix `ts_`, after temperature scaling
     intervals: dict[str, Interval] | None
     post_hoc: dict[str, dict[str, float]]
@@ -106,10 +107,10 @@ def evaluate(
 ) -> None:
     """Compute the metrics of any model's predictions.
 
-    FILE is an npz with `logits` or `probs` [N, K] and `labels` [N]. Shows accuracy, NLL, Brier
-    score, ECE, MCE, adaptive ECE, classwise ECE and debiased L2 error, before and after temperature
-    scaling, cross-fitted within the file. JSON gives the latter the prefix ts_ and leaves out
-    undefined values.
+    FILE is an npz with `logits` or `probs` [N, K] and `labels` [N]; `groups` [N], numbers or text,
+    says which samples belong together. Shows accuracy, NLL, Brier score, ECE, MCE, adaptive ECE,
+    classwise ECE and debiased L2 error, before and after temperature scaling, cross-fitted within
+    the file. JSON gives the latter the prefix ts_ and leaves out undefined values.
     """
     _check(named, every, intervals, level, bins)
     asked = Request(
@@ -174,6 +175,7 @@ def _evaluated(asked: Request, say: Say) -> Evaluation:
         return Evaluation(
             samples,
             classes,
+            None if predictions.groups is None else int(predictions.groups.max()) + 1,
             _measured(predictions, asked, say),
             _intervals(predictions, asked, say),
             _post_hoc(predictions, asked, say),
@@ -251,11 +253,14 @@ def _post_hoc(predictions: Predictions, asked: Request, say: Say) -> dict[str, d
 
 def _apart(predictions: Predictions, file: Path, ood: Path) -> dict[str, float]:
     """AUROC and FPR95 of every score; ts_: both sets at the temperature fitted on the first."""
+    from trainables.files.arrays import array_headers
     from trainables.metrics import out_of_distribution
     from trainables.outputs.predictions import load_logits
 
     own = predictions.logits
     other = load_logits(ood)
+    if "groups" in array_headers(ood, "an npz"):
+        errors.say(f"{ood}: its groups are not used; each sample counts by itself.")
     if own.shape[1] != other.shape[1]:
         raise FieldError(
             str(ood),
@@ -273,6 +278,7 @@ def _plain(asked: Request, found: Evaluation) -> dict[str, object]:
     plain: dict[str, object] = {
         "num_samples": found.samples,
         "num_classes": found.classes,
+        **({} if found.groups is None else {"num_groups": found.groups}),
         "metrics": finite(found.metrics),
     }
     if asked.level is not None and found.intervals is not None:
@@ -292,8 +298,9 @@ def _plain(asked: Request, found: Evaluation) -> dict[str, object]:
 def _print(asked: Request, found: Evaluation) -> None:
     from study.terminal.tables import conventions_table, metrics_table, post_hoc_table
 
+    groups = "" if found.groups is None else f" in {found.groups:,} groups"
     console.say(
-        f"{asked.file}: {found.samples} samples, {found.classes} classes, {asked.bins} bins"
+        f"{asked.file}: {found.samples} samples{groups}, {found.classes} classes, {asked.bins} bins"
     )
     values = {**dict.fromkeys(asked.names, math.nan), **found.metrics}
     if asked.level is None:
@@ -304,7 +311,8 @@ def _print(asked: Request, found: Evaluation) -> None:
         console.print(metrics_table(values, intervals=found.intervals, level=asked.level))
         rejected = percent(significance(asked.level))
         resamples = f"{_resamples(asked.level):,}"
-        console.say(INTERVALS.format(resamples, rejected, floor_note(asked.level)))
+        units = f"{found.samples:,} samples" if found.groups is None else f"{found.groups:,} groups"
+        console.say(INTERVALS.format(resamples, units, rejected, floor_note(asked.level)))
     if found.post_hoc:
         console.print(post_hoc_table(found.post_hoc))
     if found.conventions:

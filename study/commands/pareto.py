@@ -281,11 +281,10 @@ def _compare(
     console.print(differences_table(study, found, one.name, other.name, level))
     recorded = study.recorded
     console.say(
-        f"{recorded.sizes['validation']} validation samples, the same {resamples:,} resamples of"
-        f" {recorded.resampled('validation')} for both. as good: the"
-        " interval lies within what matters; better, worse: it excludes 0, which happens for"
-        f" {percent(1 - level)} of metrics of equal trials; not told apart: it contains 0. See"
-        " docs/uncertainty.md."
+        f"{recorded.sizes['validation']} validation samples{recorded.in_groups('validation')}, the"
+        f" same {resamples:,} resamples for both. as good: the interval lies within what matters;"
+        f" better, worse: it excludes 0, which happens for {percent(1 - level)} of metrics of equal"
+        " trials; not told apart: it contains 0. See docs/uncertainty.md."
     )
     console.say(
         "The intervals are of these two trained networks, one seed each, not of their methods; the"

@@ -192,7 +192,7 @@ class TestAccessLog:
         return tested_in(self.ledger.notes(record.label)).get(record.number)
 
     def record(self, record: TrialRecord, tested: Tested) -> None:
-        self.ledger.note(record.label, f"{TESTED}{record.number}", asdict(tested))
+        self.ledger.note(record.label, f"{TESTED}{record.number}", tested.to_plain())
 
 
 def read_shifts(spec: StudySpec, prepared: Prepared) -> dict[str, tuple[str, Shift]]:

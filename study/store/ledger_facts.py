@@ -74,7 +74,17 @@ _is_decision = having(
     attempt=is_int,
     digests=_are_digests,
 )
-_is_shifted = with_only(metrics=of(is_number), data=_is_text, samples=is_int, dropped=is_int)
+_is_shift = with_only(metrics=of(is_number), data=_is_text, samples=is_int, dropped=is_int)
+
+
+def _is_shifted(value: Any) -> bool:
+    """Results on a shift set, which may say what it shares."""
+    if not isinstance(value, dict):
+        return False
+    others = {key: of for key, of in value.items() if key != "shared"}
+    return _is_shift(others) and _is_text(value.get("shared", ""))
+
+
 _is_tested = with_only(
     opening=is_int,
     metrics=of(is_number),

@@ -7,7 +7,7 @@ opening without a result, which still counts.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from study.store.confirmed import can_confirm_itself
@@ -60,6 +60,14 @@ class Tested:
     digests: dict[str, str]
     time: float  # seconds since 1970
     shifts: dict[str, Shifted] = field(default_factory=dict)
+
+    def to_plain(self) -> dict[str, Any]:
+        """What the ledger keeps of it."""
+        plain = asdict(self)
+        for shifted in plain["shifts"].values():
+            if shifted["shared"] is None:
+                del shifted["shared"]
+        return plain
 
     @property
     def flat(self) -> dict[str, float]:

@@ -104,7 +104,7 @@ def test_intervals_say_that_they_resample_patients(storage: Path) -> None:
     page = storage / "many.html"
     here("report", "many", "--output", page, "--bootstrap", 200, "--storage", storage)
     assert json.dumps(validation)[1:-1] in page.read_text()
-    assert f"({test})" in said("report", "many", "--table", "md", "--storage", storage)
+    assert f"({test})" in said("report", "many", "--format", "md", "--storage", storage)
     here("export", "many", "--name", "many", "--storage", storage)
     uri = embedded_tracking(storage)
     card = MlflowClient(uri, uri).get_model_version("many", "1").description
@@ -134,7 +134,7 @@ def test_a_shift_set_that_shares_a_patient_is_a_caution_wherever_test_is_shown(
     caution = re.compile(r"shift later: 1 patient .*p0", re.IGNORECASE)
     assert caution.search(said("confirm", "many", "--pareto", "--seeds", 2, "--storage", storage))
     assert caution.search(said("answer", "many", "--storage", storage))
-    assert caution.search(said("report", "many", "--table", "md", "--storage", storage))
+    assert caution.search(said("report", "many", "--format", "md", "--storage", storage))
 
 
 def _names_of_test(storage: Path, digest: str) -> set[str]:
