@@ -28,7 +28,8 @@ from study.schema.try_first import (
 )
 from study.store.study import Study, begun, open_study
 from trainables.dataset import Dataset
-from trainables.loading.cache import data_digest
+from trainables.files.home import default_cache
+from trainables.loading.cache import data_digests
 
 MOST = 5  # settings of a method
 T = TypeVar("T")
@@ -130,12 +131,16 @@ def _split(values: Mapping[str, Any], other: Study) -> str:
     """How the other study's data are to those of a spec with these values."""
     data: Dataset = values["data"]
     seed = values.get("seed", StudySpec.field_named("seed").default)
-    if data_digest(data, seed) == other.recorded.data_digest:
+    recorded = other.recorded.data_digest
+    found = data_digests(data, seed)
+    # Old code's, where identical samples are together now.
+    is_before = recorded == found.apart and (default_cache() / found.together).exists()
+    if recorded in found and not is_before:
         return SAME
     theirs = other.plain["data"]
     share = theirs.get("validation", data.validation) if isinstance(theirs, Mapping) else None
     alike = data if share is None else replace(data, validation=share)
-    known = data_digest(alike, int(other.plain["seed"])) == other.recorded.data_digest
+    known = recorded in data_digests(alike, int(other.plain["seed"]))
     return OTHER_SPLIT if known else OTHER_DATA
 
 

@@ -134,7 +134,12 @@ def _planned(
 ) -> Planned:
     """The study of the file; raises what `run` would raise."""
     from study.analysis.taken import spec_and_study_with_fronts
-    from study.engine.preparation import check_machine, existing_study, prepare_data
+    from study.engine.preparation import (
+        check_machine,
+        digest_begun,
+        existing_study,
+        prepare_data,
+    )
     from study.machines.ray_session import ClusterError
     from study.store.place import check_place
     from study.store.study import storage_root
@@ -142,7 +147,8 @@ def _planned(
     study, opened = spec_and_study_with_fronts(file, storage, trials=trials)
     folder = storage_root(storage, study.storage) / study.name
     check_place(file.name, folder, study.ledger)
-    prepared = prepare_data(study, file.name, Steps(errors))
+    begun = digest_begun(study, folder, opened)
+    prepared = prepare_data(study, file.name, Steps(errors), begun)
     stored = existing_study(study, file.name, folder, opened, prepared)
     found = Planned(study, folder, prepared, stored)
     if where.address is None:
@@ -243,7 +249,7 @@ def _plain(found: Planned, explained: bool) -> dict[str, object]:
         "lacks": found.lacks,
         "explain": [row._asdict() for row in explain(study)] if explained else [],
         "warnings": [
-            *found.prepared.notes,
+            *_data_notes(study, found.prepared),
             *advice(study),
             *(one.note for one in study.taken if one.note),
         ],
@@ -320,7 +326,7 @@ def _print_data(study: StudySpec, prepared: Prepared) -> None:
     if prepared.groups:
         groups = {name: f" ({found} {study.data.unit})" for name, found in prepared.groups.items()}
     sizes = ", ".join(f"{size} {name}{groups[name]}" for name, size in prepared.sizes.items())
-    if study.equal_train or any(variant.method.needs_meta for variant in study.variants):
+    if _has_meta(study):
         whose = "all methods" if study.equal_train else "the methods that learn on it"
         sizes += f"; {study.data.meta:g} of train is the meta split, held out for {whose}"
     inputs = prepared.input_shape
@@ -330,7 +336,7 @@ def _print_data(study: StudySpec, prepared: Prepared) -> None:
     )
     if inputs.columns:
         console.say(f"columns: {_columns_text(inputs.columns)}")
-    for note in prepared.notes:
+    for note in _data_notes(study, prepared):
         console.say(f"warning: {note}")
     if study.model.frozen:
         console.say(
@@ -343,6 +349,20 @@ def _print_data(study: StudySpec, prepared: Prepared) -> None:
             f"{inputs.noun}: {size:,.1f} MB of a trial's share of its GPU's memory; streamed where"
             " that is more than half of the share"
         )
+
+
+def _has_meta(study: StudySpec) -> bool:
+    return study.equal_train or any(variant.method.needs_meta for variant in study.variants)
+
+
+def _data_notes(study: StudySpec, prepared: Prepared) -> tuple[str, ...]:
+    """What to warn of in the data and its splits."""
+    from trainables.loading.trial_data import meta_notes
+
+    notes = (*prepared.notes, *prepared.shared)
+    if not _has_meta(study):
+        return notes
+    return (*notes, *meta_notes(prepared, study.data.meta, study.seed, study.data.unit))
 
 
 def _columns_text(columns: Sequence[str]) -> str:

@@ -179,7 +179,7 @@ def _studies(asked: Asked, place: Place, stopping: Ending) -> dict[str, Reproduc
 
 def _checked(asked: Asked, entry: StudyEntry, spec: StudySpec, place: Place) -> Prepared:
     """The study's data, after all that can be refused before a probe."""
-    from study.engine.preparation import prepare_data
+    from study.engine.preparation import digest_begun, prepare_data
     from study.engine.reproduce import refuse_driver, refuse_search
     from study.reproduction.studies import check_classes
     from study.store.place import check_place
@@ -189,7 +189,8 @@ def _checked(asked: Asked, entry: StudyEntry, spec: StudySpec, place: Place) -> 
     refuse_search(spec, file_name)
     check_place(file_name, folder, spec.ledger)
     refuse_driver(folder, spec.ledger)
-    prepared = prepare_data(spec, file_name, Steps(errors))
+    begun = digest_begun(spec, folder, None)
+    prepared = prepare_data(spec, file_name, Steps(errors), begun)
     check_classes(asked, prepared.num_classes)
     if entry.seeds is None and asked.seeds is not None and asked.seeds < spec.trials:
         errors.say(f"{spec.name} has {spec.trials} seeds already: all are shown.")

@@ -97,7 +97,7 @@ def confirm(
             step("choosing the candidates")
             spec = confirming_spec(found, asked)
     refuse_changed_code(spec.extensions, found.records, search.name)
-    prepared = prepare_data(spec, spec.name, display.steps())
+    prepared = prepare_data(spec, spec.name, display.steps(), search.recorded.data_digest)
     if prepared.digest != search.recorded.data_digest:
         raise SpecError(
             spec.name,

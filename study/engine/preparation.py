@@ -51,16 +51,34 @@ from trainables.plugins import keep_extensions, name_of
 from trainables.problems import UserError
 
 
+def digest_begun(spec: StudySpec, directory: Path, opened: Study | None) -> str | None:
+    """The digest of the data of a study that goes on, or that it confirms; None if there is none.
+
+    opened: the study as it was before.
+    """
+    if spec.confirms is not None:
+        directory = directory.with_name(spec.confirms)
+    with suppress(UserError, OSError):
+        stored = reopened(directory, opened if spec.confirms is None else None)
+        return None if stored is None else stored.recorded.data_digest
+    return None
+
+
 def prepare_data(
-    spec: StudySpec, file_name: str, steps: AbstractContextManager[ShowsSteps]
+    spec: StudySpec,
+    file_name: str,
+    steps: AbstractContextManager[ShowsSteps],
+    begun: str | None = None,
 ) -> Prepared:
-    """The study's data, decoded once on this machine; of shift sets only the header is read. Raises
-    SpecError if data, an objective or a shift set is unusable."""
+    """The study's data, decoded once on this machine; of shift sets only the header is read.
+
+    begun: the digest of a study that goes on. Raises SpecError if data, an objective or a shift set
+    is unusable.
+    """
     with steps as step, located(file_name, "data"):
         step(f"preparing data {spec.data.shown}")
-        prepared = prepare(
-            spec.data, spec.seed, progress=partial(step.progress, noun=spec.data.noun)
-        )
+        progress = partial(step.progress, noun=spec.data.noun)
+        prepared = prepare(spec.data, spec.seed, progress=progress, begun=begun)
         used = spec.data.source_rows() if spec.shift else {}
     check_objectives(spec, prepared.num_classes, file_name)
     check_weights(spec, prepared.input_shape, file_name)

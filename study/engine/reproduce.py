@@ -10,7 +10,7 @@ from study.answer.confirmation import results_of
 from study.engine.candidates import Asked, confirms_itself
 from study.engine.confirm import confirm
 from study.engine.display import Display
-from study.engine.preparation import existing_study, is_trained, prepare_data
+from study.engine.preparation import digest_begun, existing_study, is_trained, prepare_data
 from study.engine.run import run_study
 from study.machines.stopping import Stopping
 from study.schema.errors import LedgerError, SpecError
@@ -73,7 +73,8 @@ def train(
             return Reproduced(None)
         lacks = None if outcome.tracked else outcome.tracking_trouble or "its end"
         return Reproduced(open_directory(directory, spec.name), lacks)
-    prepared = prepare_data(spec, file_name, display.steps())
+    begun = digest_begun(spec, directory, opened)
+    prepared = prepare_data(spec, file_name, display.steps(), begun)
     stored = existing_study(spec, file_name, directory, opened, prepared)
     assert stored is not None
     return Reproduced(stored)

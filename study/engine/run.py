@@ -20,6 +20,7 @@ from study.engine.display import Display, ShowsSteps
 from study.engine.keeping import ModelKeeper
 from study.engine.preparation import (
     check_machine,
+    digest_begun,
     existing_study,
     is_trained,
     make_folders,
@@ -99,12 +100,13 @@ def run_study(
     if address is not None:
         check_address(address)
     check_place(file_name, directory, spec.ledger)
-    prepared = prepare_data(spec, file_name, display.steps())
+    begun = digest_begun(spec, directory, opened)
+    prepared = prepare_data(spec, file_name, display.steps(), begun)
     targets = Targets(root)
     targets.check(spec, prepared.digest, file_name)
     stored = existing_study(spec, file_name, directory, opened, prepared)
     if stored is None:
-        for note in prepared.notes:
+        for note in (*prepared.notes, *prepared.shared):
             display.say(f"warning: {note}")
     expected: dict[str, float] = {}
     room = partial(check_room, file_name, directory)

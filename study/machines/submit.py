@@ -32,6 +32,7 @@ from study.machines.job_server import (
 from study.machines.nodes import DATA_PATIENCE
 from study.machines.ray_session import ClusterError
 from study.schema.errors import SpecError
+from study.schema.reading import path_options
 from study.schema.spec import StudySpec, refuse_confirmation
 from study.schema.uris import has_password, password_elsewhere, resolve_uri
 from study.schema.wait import NO_WAIT, Wait
@@ -111,11 +112,10 @@ def refuse_relative_paths(file: Path) -> None:
         "data": written["data"],
         **{f"shift.{name}": of for name, of in (written.get("shift") or {}).items()},
     }
-    paths = [
-        (f"{key}.path", source.get("path"))
-        for key, source in sources.items()
-        if isinstance(source, dict)
-    ]
+    paths = []
+    for key, source in sources.items():
+        if isinstance(source, dict):
+            paths += [(f"{key}.{name}", source.get(name)) for name in path_options(source)]
     for key, path in (*paths, ("ledger", written.get("ledger"))):
         if isinstance(path, str) and "://" not in path and not os.path.isabs(path):
             raise SpecError(

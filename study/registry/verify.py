@@ -36,7 +36,7 @@ from study.tracking.registered import ADDED, ARTIFACTS, differences, recorded_di
 from trainables import data, metrics
 from trainables.config import build
 from trainables.dataset import Dataset
-from trainables.loading.cache import Prepared, Split, data_digest, load_split, prepare
+from trainables.loading.cache import Prepared, Split, data_digests, load_split, prepare
 from trainables.metrics.binned import equal_mass_index, equal_width_index
 from trainables.plugins import changed_files, use_extensions
 
@@ -101,13 +101,13 @@ class VerifyReport:
 
 def validation_of(dataset: Dataset, seed: int, digest: str) -> tuple[Prepared, Split]:
     """The validation split of the data with that digest. Raises NotVerified if data has changed."""
-    found = data_digest(dataset, seed)
-    if found != digest:
+    found = data_digests(dataset, seed)
+    if digest not in found:
         raise NotVerified(
-            f"the data has changed since the trial was trained (digest {found[:12]}, was"
+            f"the data has changed since the trial was trained (digest {found.apart[:12]}, was"
             f" {digest[:12]}); restore it."
         )
-    prepared = prepare(dataset, seed)
+    prepared = prepare(dataset, seed, digest=digest)
     return prepared, load_split(prepared, "validation")
 
 

@@ -170,9 +170,13 @@ def _with_absolute_paths(plain: Mapping[str, Plain], folder: Path) -> dict[str, 
     """Resolve relative paths of data, extensions and ledger from the folder of the study's file."""
 
     def located(dataset: Plain, where: str) -> Plain:
-        if isinstance(dataset, Mapping) and "path" in dataset:
-            return {**dataset, "path": _absolute(dataset["path"], folder, f"{where}.path")}
-        return dataset
+        if not isinstance(dataset, Mapping):
+            return dataset
+        named = [name for name in path_options(dataset) if name in dataset]
+        return {
+            **dataset,
+            **{name: _absolute(dataset[name], folder, f"{where}.{name}") for name in named},
+        }
 
     done = dict(plain)
     if "data" in done:
@@ -186,6 +190,14 @@ def _with_absolute_paths(plain: Mapping[str, Plain], folder: Path) -> dict[str, 
         if key in done:
             done[key] = _absolute(done[key], folder, key)
     return done
+
+
+def path_options(dataset: Mapping[str, Plain]) -> tuple[str, ...]:
+    """The options of a data set that are paths."""
+    name = dataset.get("name")
+    if "group" not in dataset or name not in data.names():
+        return ("path",)
+    return tuple(one.name for one in fields(data.find(str(name))) if "is_path" in one.metadata)
 
 
 def _absolute(path: Plain, folder: Path, where: str) -> Plain:

@@ -256,7 +256,7 @@ class StudySpec(Settings):
         meaning["precision"] = self.trained_in
         meaning["sampler"] = _without("pending", self.sampler)
         # Data and weights may move; their digests identify them.
-        meaning["data"] = _without("path", self.data)
+        meaning["data"] = _without_paths(self.data)
         meaning["model"] = _without_files(self.model)
         methods = {one.label: _meaning_of(one).to_plain() for one in self.variants}
         meaning["methods"] = methods
@@ -281,6 +281,15 @@ def _check_name(name: str) -> None:
 
 def _without(key: str, settings: Settings) -> dict[str, Plain]:
     return {name: value for name, value in settings_to_plain(settings).items() if name != key}
+
+
+def _without_paths(data: Settings) -> dict[str, Plain]:
+    files = {one.name for one in fields(data) if "is_path" in one.metadata and one.name != "path"}
+    plain = _without("path", data)
+    return {
+        name: A_FILE if name in files and value is not None else value
+        for name, value in plain.items()
+    }
 
 
 def _without_files(settings: Settings) -> dict[str, Plain]:

@@ -88,6 +88,10 @@ class Split(NamedTuple):
     groups: Tensor | None = None
 
 
+class UnknownCopiesError(ValueError):
+    """A prepared data set is whole, but may not be what new studies train on."""
+
+
 class DataDigests(NamedTuple):
     """The two digests that a data set may have, by where its identical samples may lie."""
 
@@ -160,9 +164,8 @@ def _opened(cache: Path, digests: DataDigests, wanted: str | None) -> Prepared:
     if (cache / digests.together).exists():
         return open_prepared(cache / digests.together)
     prepared = open_prepared(cache / digests.apart)
-    if prepared.identical != 0:
-        found = "its splits may share identical samples"
-        raise ValueError(f"{prepared.directory}: {found}; prepare it again.")
+    if prepared.identical != 0:  # nobody looked yet, or they are apart
+        raise UnknownCopiesError(f"{prepared.directory}: its splits may share identical samples.")
     return prepared
 
 
@@ -180,7 +183,7 @@ def open_or_make(
         try:
             return opened()
         except ValueError as error:
-            if directory.exists():
+            if directory.exists() and not isinstance(error, UnknownCopiesError):
                 told = str(error).replace("prepare it again", "it is prepared again")
                 print(told, file=sys.stderr)
             make()

@@ -35,7 +35,7 @@ from tests import references
 from tests.study.command_line import verified_here
 from trainables.config import TrialConfig
 from trainables.files.digest import file_digest
-from trainables.loading.cache import load_split
+from trainables.loading.cache import DataDigests, load_split
 from trainables.loading.trial_data import trial_data
 from trainables.outputs.predictions import Predictions
 from trainables.problems import FieldError
@@ -570,7 +570,8 @@ def test_verify_needs_the_data_and_a_record(
     with pytest.raises(NotVerified, match="models:/NAME/VERSION"):
         here("models:/m-1234")
     with monkeypatch.context() as patch:
-        patch.setattr("study.registry.verify.data_digest", lambda dataset, seed: "f" * 64)
+        other = DataDigests("f" * 64, "e" * 64)
+        patch.setattr("study.registry.verify.data_digests", lambda dataset, seed: other)
         with pytest.raises(NotVerified, match="the data has changed"):
             here(exported.uri)
     plain = trained.export("plain")
