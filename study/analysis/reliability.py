@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from study.uncertainty.resampling import chances_of, known_groups
 from trainables.metrics.binned import ReliabilityBins, equal_width_index
 from trainables.metrics.scores import top_label
 from trainables.metrics.shared import post_hoc
@@ -18,10 +19,19 @@ from trainables.outputs.predictions import Predictions
 Values = NDArray[np.float64]
 BINS = 15
 LEVEL = 0.95
-STATEMENT = (  # under every diagram
-    f"Grey band: where {LEVEL:.0%} of a bin's accuracies would lie if its confidences were"
-    " calibrated (labels drawn from them). Of calibrated bins, at most one in twenty lies outside."
-)
+SIGNED = 2000  # draws of the groups' signs
+ROUNDING = 1e-9  # a bin of a single group lies on an end of its band
+
+
+def statement(unit: str | None = None) -> str:
+    """The sentences under every diagram. unit: what the groups of samples are called, if any."""
+    how = "labels drawn from them"
+    if unit is not None:
+        how = f"the residuals of its {unit}, each with a random sign"
+    return (
+        f"Grey band: where {LEVEL:.0%} of a bin's accuracies would lie if its confidences were"
+        f" calibrated ({how}). Of calibrated bins, at most one in twenty lies outside."
+    )
 
 
 @dataclass(frozen=True)
@@ -62,25 +72,34 @@ def diagram(predictions: Predictions) -> Diagram:
     """The diagram that figures and page show for a trial."""
     logits = predictions.logits
     labels = predictions.labels
-    fits = post_hoc.fold_fits(logits, labels, post_hoc.by_temperature)
+    groups = predictions.groups
+    fits = post_hoc.fold_fits(logits, labels, post_hoc.by_temperature, groups=groups)
     temperature = statistics.median(fit.temperature for fit in fits) if fits else 1.0
-    scaled = post_hoc.by_folds(fits, logits)
-    return Diagram(reliability(logits, labels), reliability(scaled, labels), temperature)
+    scaled = post_hoc.by_folds(fits, logits, groups)
+    return Diagram(
+        reliability(logits, labels, groups), reliability(scaled, labels, groups), temperature
+    )
 
 
-def reliability(logits: Tensor, labels: Tensor) -> Reliability:
-    """Top-label reliability in equal-width bins. logits: [N, K]; labels: [N] int64.
+def reliability(logits: Tensor, labels: Tensor, groups: Tensor | None = None) -> Reliability:
+    """Top-label reliability in equal-width bins. logits: [N, K]; labels, groups: [N] int64.
 
     The band is that of Broecker and Smith 2007 given the confidences: labels are drawn from them,
-    and each bin's accuracies are cut at 2.5% and 97.5%.
+    and each bin's accuracies are cut at 2.5% and 97.5%. With groups it is that of `_signed_bands`.
     """
     confidence, hits = top_label(logits, labels)
     index = equal_width_index(confidence, BINS)
-    found = (column.numpy() for column in ReliabilityBins.collect(confidence, hits, index))
+    found = ReliabilityBins.collect(confidence, hits, index)
+    counts, means, accuracy = (column.numpy() for column in found)
     numbers = np.unique(index.numpy())
+    several = known_groups(groups)
+    if several is not None:
+        residual = (hits - confidence).numpy()
+        low, high = _signed_bands(counts, means, residual, index.numpy(), several)
+        return Reliability(numbers, counts, means, accuracy, low, high)
     members = (confidence.numpy()[index.numpy() == number] for number in numbers)
     bands = np.array([consistency_band(each) for each in members])
-    return Reliability(numbers, *found, *bands.T)
+    return Reliability(numbers, counts, means, accuracy, *bands.T)
 
 
 def consistency_band(confidence: Values) -> tuple[float, float]:
@@ -102,3 +121,23 @@ def consistency_band(confidence: Values) -> tuple[float, float]:
     tail = (1 - LEVEL) / 2
     low, high = (start + np.searchsorted(probs.cumsum(), [tail, 1 - tail])) / len(confidence)
     return float(low), float(high)
+
+
+def _signed_bands(
+    counts: Values,
+    confidence: Values,
+    residual: Values,
+    index: NDArray[np.int64],
+    groups: NDArray[np.int64],
+) -> tuple[Values, Values]:
+    """The ends of the accuracies, [B] each, if every group's residuals had a random sign.
+
+    counts, confidence: of the non-empty bins; residual: hits less confidence, [N].
+    """
+    total = int(groups.max()) + 1
+    sums = np.bincount(index * total + groups, residual, BINS * total).reshape(BINS, total)
+    signs = chances_of(len(groups), SIGNED, 0, groups)
+    drawn = sums[np.unique(index)] @ signs.astype(np.float64)
+    tail = (1 - LEVEL) / 2
+    low, high = confidence + np.quantile(drawn, [tail, 1 - tail], axis=1) / counts
+    return np.maximum(low - ROUNDING, 0), np.minimum(high + ROUNDING, 1)

@@ -14,10 +14,9 @@ from study.schema.objective import plain_name
 from study.store.files import stored_predictions
 from study.store.study import Study
 from study.uncertainty.bootstrap import RESAMPLES, by_prefix, logits_of, prefixed
-from study.uncertainty.equal_sizes import DRAWS, RESIZED, means_of_rows, rows_drawn
+from study.uncertainty.equal_sizes import DRAWS, RESIZED, Rows, means_of_rows, rows_drawn
 from study.uncertainty.intervals import LEVEL, Floor
 from study.uncertainty.methods import NetworkPredictions, floors_over_seeds
-from study.uncertainty.resampling import Indices
 from trainables.metrics import describe
 from trainables.problems import FieldError
 
@@ -102,34 +101,40 @@ def _floors(networks: Networks, wanted: Collection[str], resamples: int, level: 
 
 @dataclass(frozen=True)
 class Resize:
-    """The larger of validation and test, its samples, and the size of the smaller."""
+    """The larger of validation and test, its samples, and the size of the smaller.
+
+    unit: what the groups of the larger are called, if samples belong together.
+    """
 
     larger: str
     samples: int
     size: int
+    unit: str | None = None
 
     @classmethod
     def of(cls, search: Study) -> Resize:
         sizes = {split: search.recorded.sizes[split] for split in ("validation", "test")}
         smaller, larger = sorted(sizes, key=lambda split: sizes[split])
-        return cls(larger, sizes[larger], sizes[smaller])
+        return cls(larger, sizes[larger], sizes[smaller], search.recorded.unit_in(larger))
 
     @property
     def equal(self) -> bool:
         return self.samples == self.size
 
     @cached_property
-    def rows(self) -> Indices:
-        """The rows that each draw takes of the larger split."""
+    def _rows(self) -> Rows:
+        """The rows that each draw takes of the larger split, where it has no groups."""
         return rows_drawn(self.samples, self.size)
 
     def errors(self, network: NetworkPredictions, names: Collection[str]) -> dict[str, float]:
         """The network's errors at the smaller size."""
         found: dict[str, float] = {}
         labels = network.predictions.labels.numpy()
+        groups = network.predictions.groups
+        rows = self._rows if groups is None else rows_drawn(self.samples, self.size, groups)
         for prefix, own in by_prefix(names).items():
             logits = logits_of(network.predictions, prefix, network.temperature)
-            found |= prefixed(prefix, means_of_rows(logits, labels, self.rows, own))
+            found |= prefixed(prefix, means_of_rows(logits, labels, rows, own))
         return found
 
 
@@ -170,11 +175,14 @@ def _compared(names: Collection[str], resize: Resize) -> str:
         return ""
     drawn = _biased(errors)
     said = []
+    what = f"{resize.size:,}"
+    if resize.unit is not None:
+        what = f"whole {resize.unit} of about {resize.size:,}"
     if labels := _labels(drawn):
         said.append(
             f"shrinkage of {labels} compares {resize.size:,} samples with {resize.size:,}, since"
             f" fewer samples give larger errors: of {resize.larger}'s {resize.samples:,},"
-            f" {resize.size:,} are drawn without replacement (mean of {DRAWS} draws)."
+            f" {what} are drawn without replacement (mean of {DRAWS} draws)."
         )
     if others := _labels([name for name in errors if name not in drawn]):
         said.append(

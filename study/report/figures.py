@@ -21,7 +21,7 @@ from matplotlib.ticker import (
 
 from study.analysis.importance import LEAST, Searched
 from study.analysis.progression import Growth, Values
-from study.analysis.reliability import BINS, STATEMENT, Reliability
+from study.analysis.reliability import BINS, Reliability, statement
 from study.answer.phrases import counted
 from study.report.front_figure import in_reach
 from study.report.style import (
@@ -51,10 +51,12 @@ PANEL = 1.45  # inches, the height of a small panel
 # ---- reliability ---------------------------------------------------------------------------------
 
 
-def draw_reliability(panels: Mapping[str, Reliability], title: str, samples: int) -> Figure:
+def draw_reliability(
+    panels: Mapping[str, Reliability], title: str, samples: int, unit: str | None = None
+) -> Figure:
     """Accuracy against confidence over the consistency bands, and below them the samples per bin.
 
-    panels: drawn side by side, by heading (`raw`, `after temperature`).
+    panels: drawn side by side, by heading (`raw`, `after temperature`). unit: as in `statement`.
     """
     figure = new_figure()
     grid = figure.subplots(
@@ -71,18 +73,18 @@ def draw_reliability(panels: Mapping[str, Reliability], title: str, samples: int
         lower.set_xlabel("confidence", fontsize=TEXT)
     grid[0, 0].set_ylabel("accuracy", fontsize=TEXT)
     grid[1, 0].set_ylabel("samples", fontsize=TEXT)
-    finish(figure, list(grid.flat), title, _bin_entries(), wrapped(bins_note(samples)), 2.6)
+    finish(figure, list(grid.flat), title, _bin_entries(), wrapped(bins_note(samples, unit)), 2.6)
     return figure
 
 
-def bins_note(samples: int) -> list[str]:
-    """The sentences below a reliability diagram."""
+def bins_note(samples: int, unit: str | None = None) -> list[str]:
+    """The sentences below a reliability diagram. unit: as in `statement`."""
     return [
         (
             f"{samples:,} validation samples, top label, {BINS} bins of equal width: accuracy"
             " against mean confidence, and the samples in each bin."
         ),
-        STATEMENT,
+        statement(unit),
     ]
 
 

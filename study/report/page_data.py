@@ -109,7 +109,9 @@ def gather(
         "measured_as_they_are": can_confirm_itself(study),
         "confirmation": confirmation and confirmed(study, confirmation, measured, sizes),
         "reproduce": _reproduce(study, finished, analysis, confirmation),
-        "bins_note": " ".join(bins_note(recorded.sizes["validation"])),
+        "bins_note": " ".join(
+            bins_note(recorded.sizes["validation"], recorded.unit_in("validation"))
+        ),
         **drawings,
         "notes": [*notes, *drawings["notes"]],
     }

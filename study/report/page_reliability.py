@@ -60,12 +60,16 @@ def _bins(found: Reliability) -> Drawn:
     """`ece`, and for every non-empty bin [number, samples, mean confidence, hits, low, high].
 
     The band's ends are counts of hits too: whole numbers are short, and a page has hundreds of
-    trials.
+    trials. Those of groups lie between whole numbers.
     """
-    hits = (
-        (found.counts * each).round().astype(int)
-        for each in (found.accuracy, found.low, found.high)
-    )
-    columns = (found.numbers, found.counts.astype(int), found.confidence.round(5), *hits)
-    bins = list(zip(*(column.tolist() for column in columns), strict=True))
+    hits = (found.counts * each for each in (found.accuracy, found.low, found.high))
+    columns = (found.numbers, found.counts.astype(int), found.confidence.round(5))
+    values = [column.tolist() for column in columns] + [list(map(_short, each)) for each in hits]
+    bins = list(zip(*values, strict=True))
     return {"ece": float(f"{found.ece:.6g}"), "bins": bins}
+
+
+def _short(count: float) -> float:
+    """A count of hits to four decimals; a whole number where it is one."""
+    whole = round(count)
+    return whole if abs(count - whole) < 1e-4 else round(float(count), 4)

@@ -60,6 +60,12 @@ class Recorded(Record):
     confirmation: Opened | None = None  # before the first opening of test
     matters_at_opening: dict[str, float] | None = None  # in each objective, at the first one
 
+    def unit_in(self, split: str) -> str | None:
+        """What the groups of a split are called; None where each sample is by itself."""
+        if self.groups is None or self.groups.get(split) in (None, self.sizes[split]):
+            return None
+        return self.unit or "groups"
+
     @property
     def noun(self) -> str:
         """What its samples are called: images, or rows."""

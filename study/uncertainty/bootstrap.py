@@ -94,7 +94,7 @@ def _has_groups(study: Study | None) -> bool:
     """Whether samples of a split belong together."""
     if study is None or study.recorded.groups is None:
         return False
-    return study.recorded.groups != study.recorded.sizes
+    return any(study.recorded.unit_in(split) for split in study.recorded.groups)
 
 
 def recorded_names(objectives: Sequence[str]) -> list[str]:

@@ -1,7 +1,7 @@
 """Calibration errors of a split at the size of a smaller one: their bias depends on the size.
 
-Rows are drawn without replacement; the error is the mean over the draws. docs/uncertainty.md says
-where this is used.
+Rows are drawn without replacement, whole groups where samples have them; the error is the mean over
+the draws. docs/uncertainty.md says where this is used.
 """
 
 from __future__ import annotations
@@ -10,24 +10,44 @@ from collections.abc import Collection
 from dataclasses import replace
 
 import numpy as np
+from torch import Tensor
 
 from study.uncertainty.intervals import WITH_FLOOR
-from study.uncertainty.resampling import BINS, Floats, Indices, SampleTerms, Sums, mass_starts
+from study.uncertainty.resampling import (
+    BINS,
+    Floats,
+    Indices,
+    SampleTerms,
+    Sums,
+    known_groups,
+    mass_starts,
+)
 from trainables.seeding import seed_of
 
 DRAWS = 200
 RESIZED = WITH_FLOOR  # smooth ECE would take too long here too
+Rows = Indices | list[Indices]  # of each draw
 BY_MASS = ("adaptive_ece", "debiased_l2")
 
 
-def rows_drawn(samples: int, size: int) -> Indices:
-    """The rows of each draw, [DRAWS, size]: the same for all networks, whenever it is called."""
+def rows_drawn(samples: int, size: int, groups: Tensor | None = None) -> Rows:
+    """The rows of each of DRAWS draws: the same for all networks, whenever it is called.
+
+    groups: [N]. Then each draw takes the share of them that `size` is of the samples, and all their
+    rows; else `size` rows.
+    """
     source = np.random.default_rng(seed_of(0, "equal sizes"))
-    return np.stack([source.choice(samples, size, replace=False) for _ in range(DRAWS)])
+    known = known_groups(groups)
+    if known is None:
+        return np.stack([source.choice(samples, size, replace=False) for _ in range(DRAWS)])
+    total = int(known.max()) + 1
+    share = max(1, round(total * size / samples))
+    chosen = (source.choice(total, share, replace=False) for _ in range(DRAWS))
+    return [np.flatnonzero(np.isin(known, each)) for each in chosen]
 
 
 def means_of_rows(
-    logits: Floats, labels: Indices, rows: Indices, wanted: Collection[str]
+    logits: Floats, labels: Indices, rows: Rows, wanted: Collection[str]
 ) -> dict[str, float]:
     """The wanted calibration errors (of RESIZED), each the mean over the draws of `rows_drawn`.
 
@@ -36,14 +56,15 @@ def means_of_rows(
     """
     table = SampleTerms.of(logits, labels, "classwise_ece" in wanted)
     counts = np.zeros((len(labels), len(rows)))
-    np.put_along_axis(counts, rows.T, 1.0, axis=0)
-    sums = replace(table.sums(counts), samples=rows.shape[1])
+    for column, row in zip(counts.T, rows, strict=True):
+        column[row] = 1.0
+    sums = replace(table.sums(counts), samples=counts.sum(axis=0))
     if any(name in wanted for name in BY_MASS):
         sums = _with_own_edges(sums, table, rows)
     return {name: float(values.mean()) for name, values in sums.calibration(wanted).items()}
 
 
-def _with_own_edges(sums: Sums, table: SampleTerms, rows: Indices) -> Sums:
+def _with_own_edges(sums: Sums, table: SampleTerms, rows: Rows) -> Sums:
     """The sums, with the equal-mass bins of each draw instead of those of the whole split."""
     confidence = table.confidence
     residual = table.hits - confidence

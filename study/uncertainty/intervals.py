@@ -137,7 +137,7 @@ def _of_fraction(
     """
     groups = found.sample.groups
     if groups is None:
-        return Interval(estimate, *wilson(estimate, found.sample.samples, level))
+        return Interval(estimate, *wilson(estimate, int(found.sample.samples), level))
     low, high = percentile(values, level)
     if min(groups.sides[name]) >= FEWEST_WRONG:
         return Interval(estimate, low, high)
@@ -198,7 +198,7 @@ def unseen(sample: Sums, name: str, level: float = LEVEL) -> float:
     to another; its cost in NLL, for example, is unbounded. Of groups, those with a wrong prediction
     count.
     """
-    count = sample.samples
+    count = int(sample.samples)
     wrong = round(count - float(sample.scores[0, 0]))
     if sample.groups is not None:
         count = sample.groups.total

@@ -187,7 +187,7 @@ class InGroups(NamedTuple):
 class Sums:
     """Sums over the samples of B resamples; binned ones are [bins, B]."""
 
-    samples: int
+    samples: int | Floats  # or the number of each resample, [B]
     classes: int
     scores: Floats  # [4, B]: hit, label among the top five, NLL, Brier
     width_counts: Floats  # equal-width bins: samples, and hits minus confidence

@@ -16,7 +16,7 @@ import pytest
 from optuna.distributions import BaseDistribution, FloatDistribution
 
 from study.analysis import pareto
-from study.analysis.reliability import STATEMENT, diagram
+from study.analysis.reliability import diagram, statement
 from study.report.html import write_page
 from study.report.page_data import gather, gather_page
 from study.schema.objective import Objective
@@ -252,7 +252,7 @@ def test_a_click_shows_the_reliability_diagram(page: Page) -> None:
     before, after = (each.get_attribute("aria-label") for each in page.all("svg.reliability"))
     assert f"as trained: ECE {ECE_OF_FOCAL_1['ece']:.4f}" in before
     assert f"ECE {ECE_OF_FOCAL_1['ts_ece']:.4f}" in after
-    assert STATEMENT in page.one(".panel").text
+    assert statement() in page.one(".panel").text
     found = diagram(FOCAL_1)
     for svg, expected in zip(page.all("svg.reliability"), (found.raw, found.scaled), strict=True):
         frame, *bands = (

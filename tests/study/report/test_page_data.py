@@ -19,7 +19,7 @@ from matplotlib.colors import to_hex
 from pytest import approx
 
 from study.analysis.pareto import front
-from study.analysis.reliability import STATEMENT, diagram
+from study.analysis.reliability import diagram, statement
 from study.cli import main
 from study.report.figures import draw_reliability
 from study.report.html import render
@@ -88,7 +88,7 @@ def test_figure_and_page_show_the_same_numbers_and_say_the_same_of_them(made):
         assert f"ECE {trial[name]['ece']:.4f}" in upper.get_title()
     # They say the same of it, too.
     note = page["studies"][0]["bins_note"]
-    assert STATEMENT in note and note == " ".join(figure.get_supxlabel().split())
+    assert statement() in note and note == " ".join(figure.get_supxlabel().split())
     for heading, upper in zip(page["headings"], figure.axes[:2], strict=True):
         assert upper.get_title().startswith(f"{heading}: ECE")
     assert page["bin_key"] == [text.get_text() for text in figure.legends[0].get_texts()]
