@@ -10,6 +10,8 @@ its intervals. Rows that the CSV already has are kept: started again, it goes on
 
 --studies: whole studies of twelve trials on the same samples; the share of resamples on the front
 against who truly is there, and paired differences.
+
+Samples that belong together: coverage_of_groups.py.
 """
 
 from __future__ import annotations
@@ -133,11 +135,12 @@ def softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def drawn_labels(probs: NDArray[np.float64], source: np.random.Generator) -> NDArray[np.int64]:
-    return (
-        (source.random((len(probs), 1)) > probs.cumsum(axis=1))
-        .sum(axis=1)
-        .clip(max=probs.shape[1] - 1)
-    )
+    return labels_at(probs, source.random(len(probs)))
+
+
+def labels_at(probs: NDArray[np.float64], heights: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The class at which the probabilities [N, K], added up, reach the height [N]."""
+    return (heights[:, None] > probs.cumsum(axis=1)).sum(axis=1).clip(max=probs.shape[1] - 1)
 
 
 def evidence(lift: float, size: int, source: np.random.Generator) -> NDArray[np.float64]:
