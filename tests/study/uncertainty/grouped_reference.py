@@ -52,6 +52,12 @@ def mass_bin(confidence):
     return found
 
 
+def mass_edges(confidence):
+    """The lowest confidence of each equal-mass bin after the first."""
+    bins = mass_bin(confidence)
+    return np.array([confidence[bins == number].min() for number in range(1, BINS)])
+
+
 def class_cells(logits, labels):
     """The cell [N, K] of each probability, one for each bin and class, and its residual [N, K]."""
     probs = probabilities(logits)
@@ -109,7 +115,7 @@ def fitted_log_t(logits, labels):
         scaled = log_softmax(logits / math.exp(log_t), axis=1)
         return -scaled[np.arange(len(labels)), labels].sum() + log_t**2 / 2
 
-    grid = np.linspace(*LOG_T, 200)
+    grid = np.linspace(*LOG_T, 70)
     best = int(np.argmin([cost(log_t) for log_t in grid]))
     ends = (grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)])
     return float(minimize_scalar(cost, bounds=ends, method="bounded", options={"xatol": 1e-9}).x)
@@ -151,8 +157,8 @@ def signed_errors(logits, labels, groups, signs):
 
 
 def p_value(observed, signed):
-    """How many of the signed errors are as large as the one observed."""
-    return float(np.mean(signed >= observed))
+    """The share of errors as large as the one observed, which is one of them."""
+    return float(np.mean(np.append(signed, observed) >= observed))
 
 
 def floor(signed, level):
