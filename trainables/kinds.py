@@ -1,8 +1,35 @@
 """The kinds of samples, and what people call them. Light: readers of a study use it too."""
 
+import re
 from typing import Literal, get_args
 
 Kind = Literal["image", "features"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 FEWEST = 10  # samples, or groups of them, that a resample says something of
 NOUNS: dict[str, str] = {"image": "images", "features": "rows"}
+
+
+def unit_of(column: str) -> str:
+    """What the groups of a column are called: `patients` of `patient`, or of `PatientID`."""
+    word = re.sub(r"(?<=[a-z])(_id|Id|ID|_ID)$", "", column).lower()
+    if not re.fullmatch("[a-z]+", word):
+        return "groups"
+    if re.search("[^siu]s$", word):  # it is a plural
+        return word
+    if re.search("[^aeiou]y$", word):
+        return f"{word[:-1]}ies"
+    return f"{word}es" if word.endswith(("s", "x", "ch", "sh")) else f"{word}s"
+
+
+def singular(unit: str) -> str:
+    """One of a unit: `patient` of `patients`."""
+    if unit.endswith("ies"):
+        return f"{unit[:-3]}y"
+    if unit.endswith(("sses", "uses", "xes", "ches", "shes")):
+        return unit[:-2]
+    return unit.removesuffix("s")
+
+
+def count_of(number: int, unit: str) -> str:
+    """`1 patient`, `1,214 patients`."""
+    return f"{number:,} {singular(unit) if number == 1 else unit}"

@@ -13,7 +13,7 @@ from study.store.study import Study
 from study.store.trials import TrialRecord
 from study.uncertainty.bootstrap import RESAMPLES, estimates_of, measured, values_of
 from study.uncertainty.intervals import Interval, of_difference, percent, unseen
-from study.uncertainty.resampling import draws_for, too_few_groups
+from study.uncertainty.resampling import draws_for, too_few
 from study.uncertainty.words import level_of_each
 from trainables.metrics import AFTER_TEMPERATURE
 from trainables.problems import FieldError
@@ -38,7 +38,7 @@ def temperature_effect(study: Study, record: TrialRecord, level: float) -> Tempe
     Raises FieldError if stored predictions are missing or altered.
     """
     predictions = stored_predictions(study, record)
-    if too_few_groups(predictions):
+    if too_few(predictions):
         return TemperatureEffect(predictions.temperature(), {})
     draws = draws_for(predictions, RESAMPLES)
     wanted = [*METRICS, *(AFTER_TEMPERATURE + name for name in METRICS)]
@@ -84,13 +84,9 @@ def temperature_text(search: Study, study: Study, record: TrialRecord, level: fl
 
     search: the study that is answered; study: the one of the record, its confirmation or itself.
     """
-    few = study.recorded.too_few("validation")
-    differences: dict[str, Interval] = {}
-    if few:
-        temperature = stored_predictions(study, record).temperature()
-    else:
-        temperature, differences = temperature_effect(study, record, level)
+    temperature, differences = temperature_effect(study, record, level)
     if not differences:
+        few = study.recorded.too_few("validation")
         because = f": {few}" if few else ""
         return (
             f"The temperature of this network is {temperature:.3g}; what it changes has no interval"

@@ -233,8 +233,7 @@ def _print(found: Front, knee: TrialRecord) -> None:
     size = study.recorded.sizes["validation"]
     intervals = "values without intervals"
     if analysis is not None:
-        of = study.recorded.resampled("validation")
-        intervals = f"{analysis.named} from {analysis.resamples:,} resamples of {of}"
+        intervals = f"{analysis.named} from {analysis.resamples:,} resamples"
     elif few := study.recorded.too_few("validation"):
         intervals += f": {few}"
     reference = ", ".join(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from trainables.kinds import FEWEST, NOUNS
+from trainables.kinds import FEWEST, NOUNS, count_of
 from trainables.plain import Plain, Record
 
 
@@ -82,13 +82,15 @@ class Recorded(Record):
         """What intervals on a split resample: `214 patients`, or `360 images`."""
         if self.groups is None:
             return f"{self.sizes[split]:,} {self.noun}"
-        return f"{self.groups[split]:,} {self.unit}"
+        return count_of(self.groups[split], str(self.unit))
 
     def in_groups(self, split: str) -> str:
         """` (214 patients)`, beside the samples of a split; empty if each is by itself."""
         return "" if self.groups is None else f" ({self.resampled(split)})"
 
     def too_few(self, split: str) -> str:
-        """Why there are no intervals on a split: `7 patients are too few`; else empty."""
+        """Why a split has no intervals: `7 patients are too few to resample`; else empty."""
         count = (self.groups or self.sizes)[split]
-        return f"{self.resampled(split)} are too few" if count < FEWEST else ""
+        if count >= FEWEST:
+            return ""
+        return f"{self.resampled(split)} {'is' if count == 1 else 'are'} too few to resample"

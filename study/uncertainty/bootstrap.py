@@ -67,11 +67,13 @@ class Analysis:
     intervals: dict[str, dict[str, Interval]]
     # Fraction of resamples with the trial on the front; empty if an objective is absent.
     shares: dict[str, float]
+    unit: str | None = None  # what is resampled where samples belong together: `214 patients`
 
     @property
     def named(self) -> str:
-        """The caption's name of the intervals: `95% intervals`."""
-        return f"{percent(self.level)} intervals"
+        """The caption's name of the intervals: `95% intervals`, and what they resample."""
+        resampling = "" if self.unit is None else f" that resample {self.unit}"
+        return f"{percent(self.level)} intervals{resampling}"
 
 
 class Difference(NamedTuple):
@@ -140,7 +142,10 @@ def analyse(
         by_trial[record.name] = own
         if record.name not in aside:
             values[record.name] = of_trial
-    return Analysis(resamples, level, by_trial, front_shares(values, study.objectives))
+    recorded = study.recorded
+    unit = None if recorded.groups is None else recorded.resampled("validation")
+    shares = front_shares(values, study.objectives)
+    return Analysis(resamples, level, by_trial, shares, unit)
 
 
 def analyse_front(

@@ -25,6 +25,7 @@ from scipy import sparse
 from torch import Tensor
 
 from trainables.groups import together
+from trainables.kinds import FEWEST
 from trainables.metrics import describe, described
 from trainables.metrics.binned import equal_width_index, mass_ranks
 
@@ -43,11 +44,6 @@ WITHOUT_GROUPS = ("debiased_l2",)
 # What a temperature removes of a score: the difference of two of these sums.
 REMOVED = {name: metric.removed_of for name, metric in described().items() if metric.removed_of}
 CALIBRATION = tuple(name for name in RESAMPLED if describe(name).kind == "calibration")
-
-
-# With fewer, there are no intervals.
-FEWEST_SAMPLES = 10
-FEWEST_GROUPS = 10
 
 
 class Draws(NamedTuple):
@@ -133,7 +129,7 @@ def too_few(predictions: Predictions, unit: str = "groups", samples: str = "samp
     unit: what groups are called; samples: what samples are.
     """
     found = too_few_groups(predictions, unit)
-    if found is None and len(predictions.labels) < FEWEST_SAMPLES:
+    if found is None and len(predictions.labels) < FEWEST:
         return f"{len(predictions.labels)} {samples} are too few to resample"
     return found
 
@@ -141,7 +137,7 @@ def too_few(predictions: Predictions, unit: str = "groups", samples: str = "samp
 def too_few_groups(predictions: Predictions, unit: str = "groups") -> str | None:
     """As `too_few`, of samples with groups alone."""
     groups = known_groups(predictions.groups)
-    if groups is None or (count := int(groups.max()) + 1) >= FEWEST_GROUPS:
+    if groups is None or (count := int(groups.max()) + 1) >= FEWEST:
         return None
     if count == 1:
         return "a single group is too few to resample"

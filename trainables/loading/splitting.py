@@ -14,7 +14,8 @@ import torch
 
 from trainables.data.shared.splits import SPLITS, ranks_in_class, size_note, whole_groups
 from trainables.dataset import RawData, RawSplit
-from trainables.groups import count_of, renumbered
+from trainables.groups import renumbered
+from trainables.kinds import count_of
 from trainables.problems import FieldError
 from trainables.seeding import stream
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trainables.data.shared.columns import CsvColumns, check_column, whole
-from trainables.groups import count_of
+from trainables.kinds import count_of
 from trainables.machine import memory
 from trainables.problems import FieldError, nearest
 

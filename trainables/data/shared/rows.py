@@ -36,7 +36,7 @@ from trainables.data.shared.splits import (
 from trainables.dataset import Dataset, Header, Progress, RawData, RawSplit, Rows, Samples, nothing
 from trainables.fields import number, path_text, text
 from trainables.files.digest import file_digest
-from trainables.groups import unit_of
+from trainables.kinds import unit_of
 from trainables.plain import Value
 from trainables.problems import FieldError, nearest
 
