@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -314,7 +315,7 @@ class SampleTerms:
             groups=groups,
         )
 
-    @property
+    @cached_property
     def confidence(self) -> Floats:
         """The largest probability of each sample, [N]."""
         found: Floats = self.probs.max(axis=1)
@@ -322,14 +323,20 @@ class SampleTerms:
 
     def total(self) -> Sums:
         """Sums over the samples themselves, one column, in float64."""
-        found = replace(self, groups=None).sums(np.ones((len(self.labels), 1)))
         if self.groups is None:
-            return found
+            return self._sums(np.ones((len(self.labels), 1)))
         hits, within = self.scores[:, :2].T
-        return replace(found, groups=InGroups.of(hits, within, self.groups))
+        known = InGroups.of(hits, within, self.groups)
+        return replace(self._sums(np.ones((known.total, 1))), groups=known)
 
     def sums(self, counts: Floats) -> Sums:
         """Sums with each sample, or each group, counted by counts [N, B], in their precision."""
+        found = self._sums(counts)
+        if self.groups is None:
+            return found
+        return replace(found, mass_hits=found.mass_hits[:0])
+
+    def _sums(self, counts: Floats) -> Sums:
         residual = self.hits - self.confidence
         one = np.ones_like(residual)
         width = 4 + self.width
@@ -345,8 +352,6 @@ class SampleTerms:
             height += BINS * classes
         total = product(np.hstack(rows), np.hstack(values), counts, height, self.groups)
         parts = np.split(total, [4 + k * BINS for k in range(6)])
-        if self.groups is not None:
-            parts[5] = parts[5][:0]
         parts.append(self.smooth_gaps(residual, counts))
         return Sums(len(self.labels), classes, *parts)
 
