@@ -220,25 +220,28 @@ class _Layout(NamedTuple):
         return sum(size for size, one in zip(self.sizes, place, strict=True) if one == 0)
 
     def give(self, free: list[int], place: list[int], most: int | None) -> None:
-        """Give each group to the split that then lacks most of its classes, relative to what it
-        wants of them."""
+        """Give each group to the split that most lacks its classes, relative to what it wants of
+        them, whatever the size: else one would get the small groups."""
         shares = (self.share, 1 - self.share)
         lacks = [[share * count for count in self.counts] for share in shares]
         for group, split in enumerate(place):
             for one, count in self.members[group] if split >= 0 else ():
                 lacks[split][one] -= count
-        room = (len(self.numbers) if most is None else most) - self._size(place)
+        room = None if most is None else most - self._size(place)
         for group in free:
             deficits = [
                 sum(
-                    count * (lacks[split][one] - count) / (shares[split] * self.counts[one])
+                    count * lacks[split][one] / (shares[split] * self.counts[one])
                     for one, count in self.members[group]
                 )
                 for split in (0, 1)
             ]
-            split = int(deficits[1] >= deficits[0] or self.sizes[group] > room)
+            size = self.sizes[group]
+            is_large = size > (self.wanted if room is None else room)
+            split = int(deficits[1] >= deficits[0] or is_large)
             place[group] = split
-            room -= self.sizes[group] * (split == 0)
+            if room is not None and split == 0:
+                room -= size
             for one, count in self.members[group]:
                 lacks[split][one] -= count
 
