@@ -15,7 +15,7 @@ from trainables.kinds import count_of, unit_of
         ("Study", "studies", "study"),
         ("day", "days", "day"),
         ("class", "classes", "class"),
-        ("bus", "buses", "bus"),
+        ("house", "houses", "house"),
         ("box", "boxes", "box"),
         ("branch", "branches", "branch"),
         ("group", "groups", "group"),

@@ -25,7 +25,7 @@ def singular(unit: str) -> str:
     """One of a unit: `patient` of `patients`."""
     if unit.endswith("ies"):
         return f"{unit[:-3]}y"
-    if unit.endswith(("sses", "uses", "xes", "ches", "shes")):
+    if unit.endswith(("sses", "xes", "ches", "shes")):
         return unit[:-2]
     return unit.removesuffix("s")
 

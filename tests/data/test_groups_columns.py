@@ -16,7 +16,6 @@ from trainables.config import build
 from trainables.data.image_folder import ImageFolder
 from trainables.data.parquet import Parquet
 from trainables.dataset import Dataset, RawData
-from trainables.groups import count_of, unit_of
 from trainables.problems import FieldError
 
 FORMATS = ("parquet", "csv", "npz")
@@ -365,24 +364,3 @@ def test_a_csv_that_is_none_is_refused(photos: Path) -> None:
     csv.rename(csv.with_name("patient.csv"))
     found = refusal(lambda: folder(photos).source_digest())
     assert found == f"there is no {csv}. Did you mean 'patient.csv'?"
-
-
-# ---- words ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("column", "one", "many"),
-    [
-        ("patient_id", "1 patient", "1,200 patients"),
-        ("family", "1 family", "1,200 families"),
-        ("box", "1 box", "1,200 boxes"),
-        ("class", "1 class", "1,200 classes"),
-        ("house", "1 house", "1,200 houses"),
-        ("batch", "1 batch", "1,200 batches"),
-        ("group", "1 group", "1,200 groups"),
-        ("groups", "1 group", "1,200 groups"),
-        ("patients", "1 patient", "1,200 patients"),
-    ],
-)
-def test_one_and_many(column: str, one: str, many: str) -> None:
-    assert (count_of(1, unit_of(column)), count_of(1200, unit_of(column))) == (one, many)

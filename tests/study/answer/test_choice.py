@@ -64,6 +64,7 @@ def with_confirmation(
         confirms_itself=False,
         command=lambda verb: f"calstudy {verb} small",
         lacking=lambda records: lacking,
+        recorded=Recorded(sizes={"validation": 200}),
     )
     return Results(study, of_search, Confirmation(confirming, found, study, NONE, {}))
 
