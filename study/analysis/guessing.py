@@ -12,6 +12,14 @@ RESAMPLES = 10_000
 ROUNDING = 1e-6  # of a sample
 
 
+def no_test(majority: float) -> str:
+    """The sentence for where no accuracy is large enough."""
+    return (
+        f"No trial is set aside as guessing: with {majority:.4f} of validation in one class, it is"
+        " too small for any accuracy to show that."
+    )
+
+
 def above_majority(majority: float, samples: int) -> float | None:
     """The smallest accuracy significantly above the majority's: a one-sided binomial test at 5%.
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from study.analysis.guessing import above_majority
+from study.analysis.guessing import above_majority, no_test
 from study.analysis.pareto import (
     Costs,
     complete,
@@ -56,10 +56,7 @@ class Rules:
         """A sentence where no accuracy could show that a trial does not guess; else empty."""
         if not self.samples or self.least_accuracy is not None:
             return ""
-        return (
-            f"No trial is set aside as guessing: with {self.majority:.4f} of validation in one"
-            " class, it is too small for any accuracy to show that."
-        )
+        return no_test(self.majority)
 
     def guesses(self, record: TrialRecord) -> bool:
         """Whether it is not significantly more accurate than the most frequent class."""

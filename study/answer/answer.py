@@ -349,7 +349,7 @@ def _beside(
         return []
     if few := study.recorded.too_few("validation"):
         return [f"Whether the other confirmed models differ from it is not known: {few}."]
-    size = study.recorded.sizes["validation"]
+    size, unit = study.recorded.units("validation")
     seeds = min(len(row.records) for row in rows)
     methods = methods_of(study, confirmation, rows, level, lost)
     known = {label for found in methods.values() for label in found.rows}
@@ -365,11 +365,10 @@ def _beside(
         _group(word, [each for each in found if each.overall == word], by_label)
         for word in WORDS_IN_ORDER
     ]
-    noun = study.recorded.noun
-    said = [f"Beside it, on {size:,} validation {noun}: {'; '.join(filter(None, lines))}."]
+    said = [f"Beside it, on {size:,} validation {unit}: {'; '.join(filter(None, lines))}."]
     resolution = resolution_of(study, methods, size, seeds)
     if resolution is not None:
-        said.append(resolution.in_words(size, seeds, len(known), noun))
+        said.append(resolution.in_words(size, seeds, len(known), unit))
     return said
 
 

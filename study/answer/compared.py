@@ -56,7 +56,7 @@ class Resolution:
     needed: int | None
 
     def in_words(self, samples: int, seeds: int, rows: int, noun: str) -> str:
-        """The sentence for so many of each. noun: what samples are called."""
+        """The sentence for so many of each. noun: what samples, or groups of them, are called."""
         text = (
             f"{samples:,} validation {noun} and {seeds} seeds resolve ±{self.half_width:.3f} in"
             f" accuracy among {rows} models"

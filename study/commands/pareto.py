@@ -225,6 +225,7 @@ def _print(found: Front, knee: TrialRecord) -> None:
     from study.analysis.ranking import set_aside_line
     from study.schema.objective import epoch_note
     from study.terminal.tables import front_table
+    from study.uncertainty.intervals import floor_note, percent, significance
 
     study = found.study
     ranking = found.ranking
@@ -233,7 +234,8 @@ def _print(found: Front, knee: TrialRecord) -> None:
     size = study.recorded.sizes["validation"]
     intervals = "values without intervals"
     if analysis is not None:
-        intervals = f"{analysis.named} from {analysis.resamples:,} resamples"
+        of = "" if analysis.unit is None else f" of {analysis.unit}"
+        intervals = f"{percent(analysis.level)} intervals from {analysis.resamples:,} resamples{of}"
     elif few := study.recorded.too_few("validation"):
         intervals += f": {few}"
     reference = ", ".join(
@@ -254,8 +256,6 @@ def _print(found: Front, knee: TrialRecord) -> None:
         for line in found.left_out.lines:
             console.say(line)
     if analysis is not None:
-        from study.uncertainty.intervals import floor_note, percent, significance
-
         rejected = percent(significance(analysis.level))
         console.say(SHARE.format(rejected, floor_note(analysis.level)))
 

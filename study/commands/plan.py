@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
@@ -359,10 +359,31 @@ def _data_notes(study: StudySpec, prepared: Prepared) -> tuple[str, ...]:
     """What to warn of in the data and its splits."""
     from trainables.loading.trial_data import meta_notes
 
-    notes = (*prepared.notes, *prepared.shared)
+    notes = (*prepared.notes, *prepared.shared, *_too_small(study, prepared))
     if not _has_meta(study):
         return notes
     return (*notes, *meta_notes(prepared, study.data.meta, study.seed, study.data.unit))
+
+
+def _too_small(study: StudySpec, prepared: Prepared) -> Iterator[str]:
+    """What validation and test are too small for."""
+    from study.analysis.guessing import above_majority, above_majority_of_groups, no_test
+    from trainables.kinds import FEWEST, count_of
+    from trainables.loading.cache import load_split
+
+    unit = study.data.unit or prepared.input_shape.noun
+    for split in ("validation", "test"):
+        count = (prepared.groups or prepared.sizes)[split]
+        if count < FEWEST:
+            yield f"{split} has {count_of(count, unit)}, too few for intervals: {FEWEST} are needed"
+    validation = load_split(prepared, "validation")
+    majority = prepared.majority("validation")
+    if validation.groups is None:
+        least = above_majority(majority, len(validation.labels))
+    else:
+        least = above_majority_of_groups(validation.labels.numpy(), validation.groups.numpy())
+    if least is None:
+        yield no_test(majority).rstrip(".")
 
 
 def _columns_text(columns: Sequence[str]) -> str:
@@ -380,7 +401,13 @@ def _print_aims(study: StudySpec, prepared: Prepared) -> None:
     wanted = ", ".join(f"{one.direction} {one.metric}" for one in study.objectives)
     console.print(f"objectives: {wanted}")
     noun = prepared.input_shape.noun
-    if line := resolution_line(study, prepared.sizes["validation"], noun):
+    size = prepared.sizes["validation"]
+    if prepared.groups:
+        line = resolution_line(study, prepared.groups["validation"], str(study.data.unit))
+        line += f", if the {noun} of each are alike" if line else ""
+    else:
+        line = resolution_line(study, size, noun)
+    if line:
         console.say(f"resolution: {line}")
     for constraint in study.constraints:
         console.print(f"constraint: {constraint}")

@@ -78,11 +78,15 @@ class Recorded(Record):
             f"{split} {size:,}{self.in_groups(split)}" for split, size in self.sizes.items()
         )
 
+    def units(self, split: str) -> tuple[int, str]:
+        """How many independent units a split has, and what they are called: groups, or samples."""
+        if self.groups is None:
+            return self.sizes[split], self.noun
+        return self.groups[split], str(self.unit)
+
     def resampled(self, split: str) -> str:
         """What intervals on a split resample: `214 patients`, or `360 images`."""
-        if self.groups is None:
-            return f"{self.sizes[split]:,} {self.noun}"
-        return count_of(self.groups[split], str(self.unit))
+        return count_of(*self.units(split))
 
     def in_groups(self, split: str) -> str:
         """` (214 patients)`, beside the samples of a split; empty if each is by itself."""
@@ -90,7 +94,7 @@ class Recorded(Record):
 
     def too_few(self, split: str) -> str:
         """Why a split has no intervals: `7 patients are too few to resample`; else empty."""
-        count = (self.groups or self.sizes)[split]
+        count, _ = self.units(split)
         if count >= FEWEST:
             return ""
         return f"{self.resampled(split)} {'is' if count == 1 else 'are'} too few to resample"

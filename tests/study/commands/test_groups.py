@@ -98,7 +98,7 @@ def test_intervals_say_that_they_resample_patients(storage: Path) -> None:
     counts = counts_of(storage, "many")
     validation, test = (f"{counts[split]} patients" for split in ("validation", "test"))
     front = said("pareto", "many", "--bootstrap", 200, "--storage", storage)
-    assert f"95% intervals that resample {validation} from 200 resamples" in front
+    assert f"95% intervals from 200 resamples of {validation}" in front
     assert f"({test}) of many.csv" in said("answer", "many", "--storage", storage)
     page = storage / "many.html"
     here("report", "many", "--output", page, "--bootstrap", 200, "--storage", storage)
