@@ -273,20 +273,21 @@ def _first_column(found: Confirmation) -> str:
 def _legend(study: Study) -> str:
     """What the columns are. study: the confirmation."""
     recorded = study.recorded
-    size = recorded.sizes["validation"]
-    groups = recorded.in_groups("validation")
-    test = f"{recorded.sizes['test']} samples{recorded.in_groups('test')}"
+    validation = f"{recorded.sizes['validation']} samples"
+    test = f"{recorded.sizes['test']} samples"
+    if recorded.groups is not None:
+        validation += f", {recorded.resampled('validation')}"
+        test += f", {recorded.resampled('test')}"
     if study.confirms_itself:
         return (
-            f"n: seeds. validation ({size} samples{groups}) and test ({test}): mean and standard"
-            " deviation over seeds. The study has no search: its own trials were measured, and"
-            " nothing was selected."
+            f"n: seeds. validation ({validation}) and test ({test}): mean and standard deviation"
+            " over seeds. The study has no search: its own trials were measured, and nothing was"
+            " selected."
         )
     return (
-        f"n: seeds. search: one trial, selected on {size} validation samples{groups}. validation"
-        f" and test ({test}): mean and standard deviation over fresh seeds. shrinkage: how much"
-        " better the trial scored when it was selected than it scores on test. Nothing is selected"
-        " on test."
+        f"n: seeds. search: one trial, selected on validation ({validation}). validation and test"
+        f" ({test}): mean and standard deviation over fresh seeds. shrinkage: how much better the"
+        " trial scored when it was selected than it scores on test. Nothing is selected on test."
     )
 
 
