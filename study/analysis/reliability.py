@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from study.uncertainty.resampling import chances_of, known_groups
+from trainables.groups import together
 from trainables.metrics.binned import ReliabilityBins, equal_width_index
 from trainables.metrics.scores import top_label
 from trainables.metrics.shared import post_hoc
@@ -92,10 +92,10 @@ def reliability(logits: Tensor, labels: Tensor, groups: Tensor | None = None) ->
     found = ReliabilityBins.collect(confidence, hits, index)
     counts, means, accuracy = (column.numpy() for column in found)
     numbers = np.unique(index.numpy())
-    several = known_groups(groups)
+    several = together(groups)
     if several is not None:
         residual = (hits - confidence).numpy()
-        low, high = _signed_bands(counts, means, residual, index.numpy(), several)
+        low, high = _signed_bands(counts, means, residual, index.numpy(), several.numpy())
         return Reliability(numbers, counts, means, accuracy, low, high)
     members = (confidence.numpy()[index.numpy() == number] for number in numbers)
     bands = np.array([consistency_band(each) for each in members])
@@ -136,8 +136,8 @@ def _signed_bands(
     """
     total = int(groups.max()) + 1
     sums = np.bincount(index * total + groups, residual, BINS * total).reshape(BINS, total)
-    signs = chances_of(len(groups), SIGNED, 0, groups)
-    drawn = sums[np.unique(index)] @ signs.astype(np.float64)
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(total, SIGNED))
+    drawn = sums[np.unique(index)] @ signs
     tail = (1 - LEVEL) / 2
     low, high = confidence + np.quantile(drawn, [tail, 1 - tail], axis=1) / counts
     return np.maximum(low - ROUNDING, 0), np.minimum(high + ROUNDING, 1)
