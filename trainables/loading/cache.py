@@ -88,8 +88,8 @@ class Split(NamedTuple):
     groups: Tensor | None = None
 
 
-class UnknownCopiesError(ValueError):
-    """A prepared data set is whole, but may not be what new studies train on."""
+class NotPreparedError(ValueError):
+    """There is no prepared data set, or none as new studies train on."""
 
 
 class DataDigests(NamedTuple):
@@ -165,7 +165,7 @@ def _opened(cache: Path, digests: DataDigests, wanted: str | None) -> Prepared:
         return open_prepared(cache / digests.together)
     prepared = open_prepared(cache / digests.apart)
     if prepared.identical != 0:  # nobody looked yet, or they are apart
-        raise UnknownCopiesError(f"{prepared.directory}: its splits may share identical samples.")
+        raise NotPreparedError(f"{prepared.directory}: its splits may share identical samples.")
     return prepared
 
 
@@ -182,16 +182,18 @@ def open_or_make(
     with FileLock(directory.with_name(f"{directory.name}.lock")):
         try:
             return opened()
+        except NotPreparedError:
+            make()
         except ValueError as error:
-            if directory.exists() and not isinstance(error, UnknownCopiesError):
-                told = str(error).replace("prepare it again", "it is prepared again")
-                print(told, file=sys.stderr)
+            print(str(error).replace("prepare it again", "it is prepared again"), file=sys.stderr)
             make()
     return opened()
 
 
 def open_prepared(directory: Path) -> Prepared:
     """The prepared data set in a directory. Raises ValueError if it is missing or damaged."""
+    if not directory.exists():
+        raise NotPreparedError(f"{directory}: no prepared data set here; prepare it again.")
     try:
         damaged = damaged_files(directory)
         meta = json.loads(read_text(directory / "meta.json"))
