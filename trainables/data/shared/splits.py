@@ -292,10 +292,11 @@ def size_note(
 ) -> tuple[str, ...]:
     """What `plan` says of a split whose size is not as asked for. groups: [N], those of which it
     was taken."""
+    wanted = round(wanted)
     if abs(size - wanted) <= TOLERANCE * wanted:
         return ()
     largest = int(np.unique(groups, return_counts=True)[1].max())
-    found = f"{name} has {size:,} samples, {wanted:,.0f} were asked for"
+    found = f"{name} has {size:,} samples, {wanted:,} were asked for"
     return (f"{found}: {unit} are kept whole, the largest has {largest:,}",)
 
 
