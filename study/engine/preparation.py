@@ -47,6 +47,7 @@ from trainables.inputs import Inputs
 from trainables.kinds import NOUNS
 from trainables.loading.cache import Prepared, load_split, prepare
 from trainables.loading.shift import check_header
+from trainables.loading.trial_data import meta_of, together_in_train
 from trainables.plugins import keep_extensions, name_of
 from trainables.problems import UserError
 
@@ -133,6 +134,9 @@ def _check_batch(spec: StudySpec, prepared: Prepared, file_name: str) -> None:
     for variant in spec.variants:
         holds_out = spec.equal_train or variant.method.needs_meta
         there = round(prepared.sizes["train"] * (1 - spec.data.meta * holds_out))
+        if holds_out and together_in_train(prepared) is not None:
+            held_out = int(meta_of(prepared, spec.data.meta, spec.seed).sum())
+            there = prepared.sizes["train"] - held_out
         searched: Any = variant.space.distributions.get("batch_size")
         largest = spec.trial(variant.label).batch_size
         if searched is not None:
