@@ -23,7 +23,15 @@ from scipy.stats import norm
 
 from benchmarks.experiments.coverage import LIFTS, POOL, Population, evidence, labels_at, softmax
 from study.uncertainty.bootstrap import measured
-from study.uncertainty.intervals import SIGNIFICANCE, Interval, Resampled, intervals, of_difference
+from study.uncertainty.intervals import (
+    LEVEL,
+    SIGNIFICANCE,
+    Interval,
+    Resampled,
+    intervals,
+    of_difference,
+    widened,
+)
 from study.uncertainty.resampling import Draws
 from trainables.outputs.predictions import Predictions
 
@@ -119,10 +127,11 @@ def intervals_of_set(parts: list[Resampled]) -> dict[str, list[Interval]]:
     """The intervals of each metric, as in MODELS."""
     one, other = (intervals(part, wanted=METRICS) for part in parts)
     values, moved = (part.resamples.metrics(METRICS) for part in parts)
+    level = widened(LEVEL, parts[0].sample)
     found = {}
     for name in METRICS:
         estimate = other[name].estimate - one[name].estimate
-        ends = of_difference(name, estimate, moved[name] - values[name])
+        ends = of_difference(name, estimate, moved[name] - values[name], level)
         found[name] = [one[name], other[name], Interval(estimate, *ends)]
     return found
 

@@ -12,7 +12,7 @@ from study.store.files import stored_predictions
 from study.store.study import Study
 from study.store.trials import TrialRecord
 from study.uncertainty.bootstrap import RESAMPLES, estimates_of, measured, values_of
-from study.uncertainty.intervals import Interval, of_difference, percent, unseen
+from study.uncertainty.intervals import Interval, of_difference, percent, unseen, widened
 from study.uncertainty.resampling import draws_for, too_few
 from study.uncertainty.words import level_of_each
 from trainables.metrics import AFTER_TEMPERATURE
@@ -46,13 +46,14 @@ def temperature_effect(study: Study, record: TrialRecord, level: float) -> Tempe
     estimates = estimates_of(parts)
     values = values_of(parts, wanted)
     each = level_of_each(level, METRICS)
+    wide = widened(each, parts[""].sample)
     found = {}
     for name in METRICS:
         after = AFTER_TEMPERATURE + name
         defined = name in values and after in values
         if defined and unseen(parts[""].sample, name, each) == 0.0:
             estimate = estimates[after] - estimates[name]
-            low, high = of_difference(name, estimate, values[after] - values[name], each)
+            low, high = of_difference(name, estimate, values[after] - values[name], wide)
             found[name] = Interval(estimate, low, high)
     return TemperatureEffect(predictions.temperature(), found)
 

@@ -30,6 +30,7 @@ from study.uncertainty.intervals import (
     percent,
     percentile,
     unseen,
+    widened,
 )
 from study.uncertainty.resampling import (
     REMOVED,
@@ -213,7 +214,7 @@ class _Side(NamedTuple):
         name = plain_name(metric)
         estimate = self.estimates[metric] - other.estimates[metric]
         values = self.values[metric] - other.values[metric]
-        low, high = of_difference(name, estimate, values, level)
+        low, high = of_difference(name, estimate, values, widened(level, self.sample))
         return Interval(
             estimate,
             low - unseen(other.sample, name, level),
@@ -321,9 +322,10 @@ def intervals_of(
     names = [name for name in REMOVED if name in wanted]
     names = [name for name in names if not math.isinf(unseen(parts[""].sample, name, level))]
     if names:
+        wide = widened(level, parts[""].sample)
         estimates = estimates_of(parts)
         for name, values in values_of(parts, names).items():
-            found[name] = Interval(estimates[name], *percentile(values, level))
+            found[name] = Interval(estimates[name], *percentile(values, wide))
     return found
 
 

@@ -10,6 +10,7 @@ from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
+from scipy.stats import t as student_t
 
 from study.uncertainty.resampling import CALIBRATION, RESAMPLED, Floats, Sums
 from trainables.metrics import describe
@@ -112,6 +113,7 @@ def intervals(
     """
     values = found.resamples.metrics(wanted)
     calibrated = found.calibrated.calibration(wanted)
+    wide = widened(level, found.sample)
     intervals = {}
     for name, estimate in found.estimates(wanted).items():
         if name in FRACTIONS:
@@ -123,7 +125,7 @@ def intervals(
                 name, estimate, found, values[name], calibrated[name], level
             )
         else:
-            intervals[name] = Interval(estimate, *percentile(values[name], level))
+            intervals[name] = Interval(estimate, *percentile(values[name], wide))
     return intervals
 
 
@@ -138,7 +140,7 @@ def _of_fraction(
     groups = found.sample.groups
     if groups is None:
         return Interval(estimate, *wilson(estimate, int(found.sample.samples), level))
-    low, high = percentile(values, level)
+    low, high = percentile(values, widened(level, found.sample))
     if min(groups.sides[name]) >= FEWEST_WRONG:
         return Interval(estimate, low, high)
     least, most = wilson(estimate, groups.total, level)
@@ -149,7 +151,11 @@ def _of_error(
     name: str, estimate: float, found: Resampled, values: Floats, calibrated: Floats, level: float
 ) -> Interval:
     """The interval of a calibration error, from 0 unless the test rejects perfect calibration."""
-    low, high = _of_calibration_error(name, found, values, level)
+    wide = widened(level, found.sample)
+    low, high = _of_calibration_error(name, found, values, wide)
+    if found.sample.groups is not None:
+        # Sums of few groups are skewed, and the basic interval is so the wrong way round.
+        high = max(high, estimate + percentile(values, wide)[1] - float(np.median(values)))
     high = min(1.0, max(high, estimate + unseen(found.sample, name, level)))
     as_large = np.sum(calibrated >= estimate - ROUNDING)
     if (1 + as_large) / (1 + len(calibrated)) > significance(level):
@@ -224,6 +230,19 @@ def wilson(share: float, samples: int, level: float = LEVEL) -> tuple[float, flo
 def percentile(values: Floats, level: float = LEVEL) -> tuple[float, float]:
     low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
+
+
+def widened(level: float, sample: Sums) -> float:
+    """The level of the quantiles that contain the truth as often as `level` says.
+
+    Resamples of n groups vary too little: by (n - 1) / n, and as a normal distribution does where
+    Student's t has n - 1 degrees of freedom (Hesterberg 2015, the expanded percentile interval).
+    """
+    if sample.groups is None:
+        return level
+    n = sample.groups.effective
+    reach = math.sqrt(n / (n - 1)) * float(student_t.ppf((1 + level) / 2, n - 1))
+    return 2 * NormalDist().cdf(reach) - 1
 
 
 def basic(estimate: float, values: Floats, level: float) -> tuple[float, float]:

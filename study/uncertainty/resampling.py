@@ -162,6 +162,7 @@ class InGroups(NamedTuple):
 
     total: int
     sides: dict[str, tuple[int, int]]
+    effective: float  # as many groups of one size would make a mean as certain
 
     @classmethod
     def of(cls, hits: Floats, within: Floats, groups: Indices) -> InGroups:
@@ -172,7 +173,8 @@ class InGroups(NamedTuple):
             speaks_against = len(np.unique(groups[rows == 0]))
             sides[name] = speaks_for, speaks_against
         sides["error"] = sides["accuracy"][::-1]
-        return cls(int(groups.max()) + 1, sides)
+        sizes = np.bincount(groups).astype(float)
+        return cls(len(sizes), sides, float(sizes.sum() ** 2 / (sizes @ sizes)))
 
     @property
     def wrong(self) -> int:

@@ -8,6 +8,8 @@ import math
 import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
+from scipy.stats import norm
+from scipy.stats import t as student
 
 BINS = 15
 FOLDS = 5
@@ -170,3 +172,11 @@ def percentiles(values, level):
     """The interval that leaves out as many resamples at either end."""
     low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
     return low, high
+
+
+def widened(level, groups):
+    """The level of an expanded percentile interval: of Student's t, for as many equal groups."""
+    sizes = np.bincount(groups)
+    n = sizes.sum() ** 2 / (sizes**2).sum()
+    z = student.isf((1 - level) / 2, n - 1) * math.sqrt(n / (n - 1))
+    return 1 - 2 * norm.sf(z)
