@@ -28,12 +28,27 @@ def calibrated_sums(table: SampleTerms, chances: Floats) -> Sums:
 def _signed_sums(table: SampleTerms, signs: Floats) -> Sums:
     """The sums of each group's residuals, times signs [G, B]. Counts are those of the samples."""
     found = table.sums(signs)
+    expected = float((table.confidence * (1 - table.confidence)).sum())
     return replace(
         found,
+        width_gaps=_varied(found.width_gaps, expected),
+        mass_gaps=_varied(found.mass_gaps, expected),
+        class_gaps=_varied(found.class_gaps, float((table.probs * (1 - table.probs)).sum())),
         scores=np.zeros_like(found.scores),
         width_counts=_counts(table.width),
         mass_counts=_counts(table.mass),
     )
+
+
+def _varied(gaps: Floats, expected: float) -> Floats:
+    """Signed gaps [bins, B] that vary, in all, at least as independent labels would make them.
+
+    A bin in which the model expects few wrong labels, and which has none, has residuals that
+    signs make too small.
+    """
+    found = float((gaps**2).sum(axis=0, dtype=np.float64).mean())
+    scaled: Floats = gaps * gaps.dtype.type(max(1.0, expected / found) ** 0.5) if found else gaps
+    return scaled
 
 
 def _drawn_sums(table: SampleTerms, uniforms: Floats) -> Sums:

@@ -139,23 +139,35 @@ def cross_fitted(logits, labels, groups, rows):
 
 
 def signed_errors(logits, labels, groups, signs):
-    """Each calibration error [B] if a group's residuals are worth their sign. signs: [G, B]."""
+    """Each calibration error [B] if a group's residuals are worth their sign. signs: [G, B].
+
+    Over all bins and signs, their squares are on average at least those of independent labels.
+    """
     rows = len(labels)
     classes = logits.shape[1]
     confidence, hits = top_label(logits, labels)
     width = width_bin(confidence)
     mass = mass_bin(confidence)
     cells, by_class = class_cells(logits, labels)
-    found = {"ece": [], "mce": [], "adaptive_ece": [], "classwise_ece": []}
-    for sign in signs.T:
-        residuals = (hits - confidence) * sign[groups]
-        signed = by_class * sign[groups][:, None]
-        found["ece"].append(np.abs(gaps(width, residuals)).sum() / rows)
-        found["mce"].append(max(abs(residuals[width == b].mean()) for b in set(width)))
-        found["adaptive_ece"].append(np.abs(gaps(mass, residuals)).sum() / rows)
-        total = np.abs(gaps(cells, signed, BINS * classes)).sum()
-        found["classwise_ece"].append(total / rows / classes)
-    return {name: np.array(values) for name, values in found.items()}
+    probs = probabilities(logits)
+    of_top = (confidence * (1 - confidence)).sum()
+    of_classes = (probs * (1 - probs)).sum()
+
+    def signed(bins, residuals, number, expected):
+        drawn = [gaps(bins, (residuals.T * sign[groups]).T, number) for sign in signs.T]
+        square = np.mean([(sums**2).sum() for sums in drawn])
+        return np.abs(drawn) * max(1, math.sqrt(expected / square))
+
+    of_width = signed(width, hits - confidence, BINS, of_top)
+    of_mass = signed(mass, hits - confidence, BINS, of_top)
+    of_cells = signed(cells, by_class, BINS * classes, of_classes)
+    counts = np.array([max((width == number).sum(), 1) for number in range(BINS)])
+    return {
+        "ece": of_width.sum(axis=1) / rows,
+        "mce": (of_width / counts).max(axis=1),
+        "adaptive_ece": of_mass.sum(axis=1) / rows,
+        "classwise_ece": of_cells.sum(axis=1) / rows / classes,
+    }
 
 
 def p_value(observed, signed):
