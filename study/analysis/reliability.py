@@ -27,7 +27,7 @@ def statement(unit: str | None = None) -> str:
     """The sentences under every diagram. unit: what the groups of samples are called, if any."""
     how = "labels drawn from them"
     if unit is not None:
-        how = f"the residuals of its {unit}, each with a random sign"
+        how += f", or the residuals of its {unit} with random signs, whichever vary more"
     return (
         f"Grey band: where {LEVEL:.0%} of a bin's accuracies would lie if its confidences were"
         f" calibrated ({how}). Of calibrated bins, at most one in twenty lies outside."
@@ -85,21 +85,23 @@ def reliability(logits: Tensor, labels: Tensor, groups: Tensor | None = None) ->
     """Top-label reliability in equal-width bins. logits: [N, K]; labels, groups: [N] int64.
 
     The band is that of Broecker and Smith 2007 given the confidences: labels are drawn from them,
-    and each bin's accuracies are cut at 2.5% and 97.5%. With groups it is that of `_signed_bands`.
+    and each bin's accuracies are cut at 2.5% and 97.5%. With groups it reaches to the ends of
+    `_signed_bands` too: in a bin without a wrong label, signs alone vary too little.
     """
     confidence, hits = top_label(logits, labels)
     index = equal_width_index(confidence, BINS)
     found = ReliabilityBins.collect(confidence, hits, index)
     counts, means, accuracy = (column.numpy() for column in found)
     numbers = np.unique(index.numpy())
+    members = (confidence.numpy()[index.numpy() == number] for number in numbers)
+    low, high = np.array([consistency_band(each) for each in members]).T
     several = together(groups)
     if several is not None:
         residual = (hits - confidence).numpy()
-        low, high = _signed_bands(counts, means, residual, index.numpy(), several.numpy())
-        return Reliability(numbers, counts, means, accuracy, low, high)
-    members = (confidence.numpy()[index.numpy() == number] for number in numbers)
-    bands = np.array([consistency_band(each) for each in members])
-    return Reliability(numbers, counts, means, accuracy, *bands.T)
+        least, most = _signed_bands(counts, means, residual, index.numpy(), several.numpy())
+        low = np.minimum(low, least)
+        high = np.maximum(high, most)
+    return Reliability(numbers, counts, means, accuracy, low, high)
 
 
 def consistency_band(confidence: Values) -> tuple[float, float]:
