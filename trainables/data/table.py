@@ -137,8 +137,12 @@ class Table(RowFiles):
         }
         required = {features: "features", self.label: "label"}
         if self.group is not None:
-            taken = zip(arrays.values(), ("a feature", "the label", "the split"), strict=True)
-            check_group(self.group, dict(taken))
+            taken = {
+                features: "a feature",
+                self.label: "the label",
+                self.split_column: "the split",
+            }
+            check_group(self.group, {arrays[name]: what for name, what in taken.items()})
             arrays[self.group] = self.group
             required[self.group] = "group"
         return NpzColumns(file, memory(), arrays, features, required)

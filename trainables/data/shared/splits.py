@@ -1,6 +1,7 @@
 """Map a source's splits to ours and limit their samples; shared by all file readers."""
 
 from collections.abc import Mapping, Sized
+from math import fsum
 from typing import NamedTuple
 
 import numpy as np
@@ -229,8 +230,9 @@ class _Layout(NamedTuple):
                 lacks[split][one] -= count
         room = None if most is None else most - self._size(place)
         for group in free:
+            # fsum: the last bit is the same on every machine, and so is the split.
             deficits = [
-                sum(
+                fsum(
                     count * lacks[split][one] / (shares[split] * self.counts[one])
                     for one, count in self.members[group]
                 )
@@ -283,8 +285,7 @@ class _Layout(NamedTuple):
             for group, sign in ((leaves, -1), (enters, 1)):
                 for one, count in self.members[group] if group >= 0 else ():
                     then[row, one] += sign * count
-        costs: np.ndarray = np.abs(then).sum(axis=1)
-        return costs
+        return np.array([fsum(row) for row in np.abs(then).tolist()])
 
 
 def size_note(
