@@ -6,11 +6,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 import yaml
 from PIL import Image
 
 from study.analysis.taken import _split
 from study.machines.submit import refuse_relative_paths
+from study.registry.verify import NotVerified, validation_of
 from study.schema.errors import SpecError
 from study.schema.reading import read_spec
 from study.schema.try_first import OTHER_SPLIT, SAME
@@ -18,7 +20,7 @@ from study.store.study import open_study, record_facts
 from tests.study.command_line import here, here_json, write_spec
 from tests.study.made import made_study
 from trainables.data.table import Table
-from trainables.loading.cache import data_digests, prepare
+from trainables.loading.cache import data_digests, load_split, prepare
 
 METRICS = {"accuracy": 0.9, "ece": 0.1, "ts_ece": 0.1, "nll": 0.3}
 
@@ -148,3 +150,14 @@ def test_a_batch_is_of_what_whole_groups_leave(photos: Path) -> None:
     spec = spec_of(photos, methods=["meta_l2"], batch_size=77)
     shown = here("plan", spec, "--storage", photos, check=2)
     assert "batch_size: 77 is more than the 76 samples that meta_l2 trains on" in shown
+
+
+def test_a_registered_model_is_verified_on_the_splits_it_had(tmp_path: Path) -> None:
+    """Also where the cache is gone: validation is made again by the rule of its digest."""
+    data = rows_with_copies(tmp_path)
+    for digest in data_digests(data, 0):
+        before = load_split(prepare(data, 0, tmp_path / "other", digest), "validation").images
+        prepared, validation = validation_of(data, 0, digest)
+        assert prepared.digest == digest and torch.equal(validation.images, before)
+    with pytest.raises(NotVerified, match="the data has changed since the trial was trained"):
+        validation_of(data, 0, "0" * 64)
