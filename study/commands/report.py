@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import webbrowser
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -162,6 +162,8 @@ def _block(found: Results, bootstrap: int, level: float) -> Block:
         fitted_on = "on each seed's whole validation split"
         said = [*default_notes(confirmation), *confirmation.cautions]
         block = tables.block_of_tests(study, rows, fitted_on, said)
+    if few := study.recorded.too_few(block.split):
+        return replace(block, notes=(*block.notes, f"nothing is compared: {few}"))
     if not bootstrap:
         return block
     try:

@@ -163,6 +163,8 @@ def test_too_few_patients_give_no_intervals_and_every_place_says_why(storage: Pa
     assert f"No intervals: {few}" in shown
     assert f"No intervals: {few}" in page.read_text()
     assert few_of_test in said("confirm", "few", "--pareto", "--seeds", 2, "--storage", storage)
+    table = said("report", "few", "--format", "md", "--storage", storage)
+    assert f"nothing is compared: {few_of_test}" in table
     figures = said("figures", "few", "--only", "front", "--storage", storage)
     assert few in figures
     here("export", "few", "--name", "few", "--storage", storage)
