@@ -1,11 +1,12 @@
 """What the intervals of samples that belong together cover: a table of docs/uncertainty.md.
 
-    python -m benchmarks.experiments.coverage_of_groups  # MINUTES on one core; prints Markdown
+    python -m benchmarks.experiments.coverage_of_groups  # ten minutes of one core; prints Markdown
 
 The populations of coverage.py; but a group's labels come together: what decides between them is
 normal, with a part that the rows of a group share. Each row by itself still has the label's
 probabilities, so that every metric of the population is known as before, and the calibrated model
-stays calibrated. Each set is resampled by group and, to show the harm, by row.
+stays calibrated. Each set is resampled by group and, in brackets, by row: the harm of not knowing
+groups.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Design(NamedTuple):
 
     def __str__(self) -> str:
         rows = f"{self.fewest} to {self.most}" if self.fewest < self.most else str(self.most)
-        return f"{self.groups} of {rows} rows"
+        return f"{self.groups} of {rows}"
 
     def drawn(self, source: np.random.Generator) -> NDArray[np.int64]:
         """The group of each row, [N]."""
@@ -58,7 +59,7 @@ class Design(NamedTuple):
         return np.repeat(np.arange(self.groups), sizes)
 
 
-DESIGNS = (Design(100, 200, 200), Design(60, 1, 40))
+DESIGNS = (Design(100, 200, 200), Design(60, 1, 40), Design(15, 1, 40), Design(500, 1, 1))
 
 
 class Coverage(NamedTuple):
@@ -146,21 +147,26 @@ def rejects(part: Resampled) -> bool:
 def main() -> None:
     words = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     words.add_argument("--sets", type=int, default=1000)
-    words.add_argument("--by", nargs="+", choices=list(RESAMPLES), default=list(RESAMPLES))
     given = words.parse_args()
     torch.set_num_threads(1)
-    print(f"| groups | confidences | resampled by | model | {' | '.join(METRICS)} | rejected |")
-    print("|---" * (5 + len(METRICS)) + "|")
+    print(f"| groups | confidences | model | {' | '.join(METRICS)} | rejected |")
+    print("|---" * (4 + len(METRICS)) + "|")
     for design in DESIGNS:
         for name, lift in LIFTS.items():
             models = two_models(lift)
-            for by in given.by:
-                found = coverage(models, design, given.sets, by, RESAMPLES[by])
-                for number, model in enumerate(MODELS):
-                    shares = [f"{found.covered[metric][number]:.3f}" for metric in METRICS]
-                    rejected = f"{found.rejected:.3f}" if number == 0 else ""
-                    cells = [str(design), name, by, model, *shares, rejected]
-                    print(f"| {' | '.join(cells)} |", flush=True)
+            ways = [coverage(models, design, given.sets, *way) for way in RESAMPLES.items()]
+            for number, model in enumerate(MODELS):
+                cells = [str(design), name, model]
+                for metric in METRICS:
+                    cells.append(both([way.covered[metric][number] for way in ways]))
+                cells.append(both([way.rejected for way in ways]) if number == 0 else "")
+                print(f"| {' | '.join(cells)} |", flush=True)
+
+
+def both(shares: list[float]) -> str:
+    """The share by group, and by row in brackets."""
+    by_group, by_row = shares
+    return f"{by_group:.3f} ({by_row:.3f})"
 
 
 if __name__ == "__main__":
