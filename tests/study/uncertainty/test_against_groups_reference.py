@@ -7,6 +7,7 @@ import pytest
 import torch
 from pytest import approx
 
+from benchmarks.experiments import coverage_of_groups as simulation
 from study.uncertainty.bootstrap import measured
 from study.uncertainty.intervals import intervals
 from study.uncertainty.resampling import Draws
@@ -178,3 +179,32 @@ def test_an_error_starts_at_zero_unless_the_signs_reject_calibration(times_best,
     for name in ("ece", "adaptive_ece"):
         assert (slow.p_value(observed[name], signed[name]) > 0.05) == calibrated, name
         assert (found[name].low == 0) == calibrated, name
+
+
+# ---- coverage ------------------------------------------------------------------------------------
+
+
+def test_simulated_labels_come_by_their_probabilities_and_together():
+    """Of two rows of a group, in what is more likely than not: a normal quadrant probability."""
+    truth = np.tile([0.2, 0.5, 0.3], (200_000, 1))
+    groups = np.repeat(np.arange(100_000), 2)
+    labels = simulation.labels_of_groups(truth, groups, np.random.default_rng(0))
+    assert np.bincount(labels) / len(labels) == approx(truth[0], abs=0.005)
+    likely = (labels == 1).reshape(-1, 2)
+    expected = 2 / math.pi * math.asin(simulation.CORRELATION)
+    assert np.corrcoef(likely.T)[0, 1] == approx(expected, abs=0.02)
+
+
+@pytest.mark.slow
+def test_intervals_by_group_cover_a_known_truth_and_those_by_row_do_not():
+    """200 sets: three standard errors of .95 are .046. The table is in docs/uncertainty.md."""
+    models = simulation.two_models(6.0, size=50_000)
+    design = simulation.Design(60, 1, 40)
+    by_group, by_row = (
+        simulation.coverage(models, design, 200, by, 300) for by in ("group", "row")
+    )
+    for name in ("accuracy", "nll", "brier"):
+        assert min(by_group.covered[name]) > 0.89, by_group
+        assert max(by_row.covered[name][:2]) < 0.85, by_row
+    assert min(by_group.covered["ece"][:2]) > 0.89, by_group
+    assert by_group.rejected < 0.11 and by_row.rejected > 0.13
