@@ -48,6 +48,7 @@ from study.uncertainty.resampling import (
     chances_of,
     differs,
     draws_for,
+    effective_groups,
     known_groups,
     too_few,
     too_few_groups,
@@ -96,6 +97,7 @@ class Methods:
 
     rows: Mapping[str, Seeds]
     level: float = LEVEL
+    groups: float = math.inf  # see `effective_groups`
 
     def difference(self, one: str, other: str) -> Interval:
         """mean(one) - mean(other), with an interval simultaneous over all pairs.
@@ -124,8 +126,7 @@ class Methods:
 
         def reach(seeds: int) -> float:
             few = self._quantile(parts.freedom * (seeds - 1) / (now - 1)) ** 2
-            many = self._quantile(math.inf) ** 2
-            square = few * parts.seeds * now / seeds + many * parts.shared
+            square = few * parts.seeds * now / seeds + self._of_samples * parts.shared
             return math.sqrt(square) + first.unseen + second.unseen
 
         if reach(MOST_SEEDS) > wanted:
@@ -139,15 +140,22 @@ class Methods:
         for one, other in itertools.combinations(self.rows, 2):
             parts = self._parts(one, other)
             square = self._square(parts)
-            of_samples = self._quantile(math.inf) ** 2 * parts.shared
+            of_samples = self._of_samples * parts.shared
             found.append((math.sqrt(square), of_samples / square if square else 0.0))
         return sorted(found)[len(found) // 2] if found else (0.0, 0.0)
 
     def _square(self, parts: _Parts) -> float:
         """The square of the half-width of an interval."""
         few = self._quantile(parts.freedom) ** 2
-        many = self._quantile(math.inf) ** 2
+        many = self._of_samples
         return max(few * parts.seeds + many * parts.shared, many * parts.samples)
+
+    @property
+    def _of_samples(self) -> float:
+        """The square of the quantile for a variance over resamples; of groups as in `widened`."""
+        if math.isinf(self.groups):
+            return self._quantile(math.inf) ** 2
+        return self._quantile(self.groups - 1) ** 2 * self.groups / (self.groups - 1)
 
     def _parts(self, one: str, other: str) -> _Parts:
         first = self.rows[one]
@@ -252,7 +260,7 @@ def compare_methods(
     for metric in names:
         if all(metric in values for values in found):
             rows = {name: _seeds([one[metric] for one in of]) for name, of in by_method.items()}
-            compared[metric] = Methods(rows, level)
+            compared[metric] = Methods(rows, level, effective_groups(draws.groups))
     return compared
 
 

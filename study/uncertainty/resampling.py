@@ -14,6 +14,7 @@ resampled.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -156,13 +157,21 @@ def differs(one: Predictions, other: Predictions) -> str | None:
     return None if np.array_equal(first, second) else "groups"
 
 
+def effective_groups(groups: Indices | None) -> float:
+    """How many groups of one size would make a mean as certain as these [N]; infinite for None."""
+    if groups is None:
+        return math.inf
+    sizes = np.bincount(groups).astype(float)
+    return float(sizes.sum() ** 2 / (sizes @ sizes))
+
+
 class InGroups(NamedTuple):
     """How many groups there are; of these, by fraction, how many have a row that counts for it, and
     how many one that counts against it."""
 
     total: int
     sides: dict[str, tuple[int, int]]
-    effective: float  # as many groups of one size would make a mean as certain
+    effective: float  # see `effective_groups`
 
     @classmethod
     def of(cls, hits: Floats, within: Floats, groups: Indices) -> InGroups:
@@ -173,8 +182,7 @@ class InGroups(NamedTuple):
             speaks_against = len(np.unique(groups[rows == 0]))
             sides[name] = speaks_for, speaks_against
         sides["error"] = sides["accuracy"][::-1]
-        sizes = np.bincount(groups).astype(float)
-        return cls(len(sizes), sides, float(sizes.sum() ** 2 / (sizes @ sizes)))
+        return cls(int(groups.max()) + 1, sides, effective_groups(groups))
 
     @property
     def wrong(self) -> int:

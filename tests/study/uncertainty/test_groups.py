@@ -9,6 +9,7 @@ import pytest
 import torch
 from pytest import approx
 from scipy.stats import binomtest
+from scipy.stats import t as student_t
 
 from study.analysis.reliability import diagram, reliability, statement
 from study.report.page_reliability import _bins
@@ -26,7 +27,9 @@ from study.uncertainty.bootstrap import (
 )
 from study.uncertainty.equal_sizes import DRAWS, RESIZED, means_of_rows, rows_drawn
 from study.uncertainty.methods import (
+    Methods,
     NetworkPredictions,
+    Seeds,
     compare_methods,
     floors_over_seeds,
     mean_over_seeds,
@@ -278,6 +281,22 @@ def test_a_difference_is_of_the_same_resampled_groups(monkeypatch):
 
 
 # ---- diagrams, sizes, temperatures of papers -----------------------------------------------------
+
+
+def test_means_over_seeds_of_few_groups_differ_as_students_t_says():
+    """Two methods whose seeds are one network each: the t interval of a mean of 12 group means."""
+    source = np.random.default_rng(8)
+    apart = source.normal(size=12)
+    counts = source.multinomial(12, np.full(12, 1 / 12), size=200_000)
+    resampled = (counts @ apart / 12)[None].repeat(2, axis=0)
+    nothing = np.zeros_like(resampled)
+    rows = {
+        "one": Seeds(np.full(2, apart.mean()), resampled),
+        "other": Seeds(np.zeros(2), nothing),
+    }
+    estimate, low, high = Methods(rows, groups=12).difference("one", "other")
+    expected = student_t.interval(0.95, 11, apart.mean(), apart.std(ddof=1) / math.sqrt(12))
+    assert estimate == approx(apart.mean()) and (low, high) == approx(expected, rel=0.02)
 
 
 def test_the_grey_band_is_of_groups_whose_residuals_have_random_signs():
