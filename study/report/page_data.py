@@ -36,7 +36,7 @@ from study.store.spending import Spent, budget_line, spent
 from study.store.study import Study
 from study.store.trials import TrialRecord, Trials
 from study.uncertainty.bootstrap import Analysis
-from study.uncertainty.intervals import FEWEST_WRONG, floor_note
+from study.uncertainty.intervals import FEWEST_WRONG, floor_note, percent
 from study.uncertainty.resampling import REMOVED, RESAMPLED
 from trainables.machine import versions
 from trainables.metrics import CONVENTION, describe
@@ -99,10 +99,11 @@ def gather(
         "knee": knee and knee.name,
         "hypervolume": number(now.ranking.hypervolume),
         "samples": recorded.sizes["validation"],
-        "test_samples": recorded.sizes["test"],
+        "test_samples": f"{recorded.sizes['test']:,} samples{recorded.in_groups('test')}",
+        "unit": recorded.unit_in("validation"),
         "resamples": analysis and analysis.resamples,
         "resampled": recorded.resampled("validation"),
-        "whiskers": analysis and analysis.named,
+        "whiskers": analysis and f"{percent(analysis.level)} intervals",
         "floor_note": analysis and first_upper(floor_note(analysis.level)),
         "unfinished": _unfinished(now, study.goes_on_anywhere),
         "noise": _noise(spec.variants, records, measured),

@@ -14,7 +14,7 @@ function confirmationSection(study, view) {
   return [
     ...found.cautions.map((caution) => h("p", {}, `${caution}.`)),
     ...(found.opened ? [scrolled("Test results", testTable(study, view, found.rows)),
-      h("p", { class: "small" }, `Mean ± one standard deviation over seeds, on the ${countText(study.test_samples)} samples of the sealed ` +
+      h("p", { class: "small" }, `Mean ± one standard deviation over seeds, on the ${study.test_samples} of the sealed ` +
         "test split, which was opened only for this and never used to select anything. After temperature: fitted on each seed's validation split." +
         (found.rows.some((each) => each.label === study.answer?.taken) ? " Bold: the model to take, selected on validation." : "") +
         (hasFloors(study) ? ` ${study.floor_note}` : ""))]

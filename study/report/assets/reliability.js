@@ -106,6 +106,7 @@ function withoutInterval(page, study, view, trial) {
   const why = (measure) => {
     if (!measure.resampled) return "calstudy does not resample it";
     if (!trial.front && !study.objectives.includes(measure.name)) return "front";
+    if (study.unit) return `fewer than ${page.fewest_wrong} ${study.unit} have a wrong prediction, or it is undefined in some resamples`;
     if (wrong !== null && wrong < page.fewest_wrong) return `fewer than ${page.fewest_wrong} wrong predictions, too few to tell how large it may be`;
     return "it is undefined in some resamples";
   };
