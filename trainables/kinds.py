@@ -21,6 +21,14 @@ def unit_of(column: str) -> str:
     return f"{word}es" if word.endswith(("s", "x", "ch", "sh")) else f"{word}s"
 
 
+def too_few(number: int, unit: str) -> str:
+    """Why there are no intervals: `7 patients are too few to resample`; empty where there are."""
+    if number >= FEWEST:
+        return ""
+    found = f"{count_of(number, unit)} {'is' if number == 1 else 'are'} too few to resample"
+    return f"{found}; {FEWEST} are needed"
+
+
 def singular(unit: str) -> str:
     """One of a unit: `patient` of `patients`."""
     if unit.endswith("ies"):

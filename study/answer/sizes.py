@@ -175,14 +175,14 @@ def _compared(names: Collection[str], resize: Resize) -> str:
         return ""
     drawn = _biased(errors)
     said = []
-    what = f"{resize.size:,}"
+    what = f"{resize.size:,} are drawn without replacement"
     if resize.unit is not None:
-        what = f"whole {resize.unit} of about {resize.size:,}"
+        what = f"about {resize.size:,} are drawn, whole {resize.unit} without replacement"
     if labels := _labels(drawn):
         said.append(
             f"shrinkage of {labels} compares {resize.size:,} samples with {resize.size:,}, since"
             f" fewer samples give larger errors: of {resize.larger}'s {resize.samples:,},"
-            f" {what} are drawn without replacement (mean of {DRAWS} draws)."
+            f" {what} (mean of {DRAWS} draws)."
         )
     if others := _labels([name for name in errors if name not in drawn]):
         said.append(

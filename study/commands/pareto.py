@@ -248,7 +248,8 @@ def _print(found: Front, knee: TrialRecord) -> None:
         f" {intervals}"
     )
     aside = [set_aside_line(ranking.set_aside), ranking.rules.no_test]
-    for line in filter(None, [*aside, study.serves_note]):
+    cautions = [f"{caution}." for caution in study.recorded.shared or ()]
+    for line in filter(None, [*aside, study.serves_note, *cautions]):
         console.say(line)
     if note := epoch_note(study.plain.get("result", "last")):
         console.say(f"{note}.")

@@ -30,7 +30,7 @@ from study.store.openings import TEST_FILE, Tested
 from study.uncertainty.bootstrap import RESAMPLES, intervals_of, measured
 from study.uncertainty.intervals import LEVEL, Floor, Interval, floor_note, percent
 from study.uncertainty.methods import floors_over_seeds
-from study.uncertainty.resampling import draws_for, too_few_groups
+from study.uncertainty.resampling import draws_for, too_few
 from trainables import metrics
 from trainables.config import build
 from trainables.kinds import NOUNS
@@ -288,7 +288,7 @@ def _with_intervals(
     answers = Predictions.load(checked_file(choice.study, record, TEST_FILE, tested.digests))
     names = list(chain(*zip(*_pairs(), strict=True)))
     sure: dict[str, Interval] = {}
-    if not too_few_groups(answers):
+    if not too_few(answers):
         draws = draws_for(answers, RESAMPLES)
         sure = intervals_of(measured(answers, draws, names, tested.temperature), names, level)
     return {name: [tested.metrics[name], *sure.get(name, ())[1:]] for name in names}

@@ -168,6 +168,7 @@ def block_of_search(study: Study, records: Trials) -> Block:
         notes.append(f"every trial is set aside: {', '.join(aside)}")
     if note := epoch_note(study.plain.get("result", "last")):
         notes.append(note)
+    notes += study.recorded.shared or ()
     if not rows:
         raise FieldError(study.name, "no trial counts", f"{set_aside_line(ranking.set_aside)}")
     return Block(

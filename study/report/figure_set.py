@@ -187,8 +187,8 @@ def _reliability(gallery: Gallery) -> Drawn:
     found = diagram(predictions)
     title = f"{gallery.study.name}: {record.name}"
     panels = dict(zip(HEADINGS, (found.raw, found.scaled), strict=True))
-    unit = gallery.study.recorded.unit_in("validation")
-    figure = figures.draw_reliability(panels, title, len(predictions.labels), unit)
+    units = gallery.study.recorded.grouped("validation")
+    figure = figures.draw_reliability(panels, title, len(predictions.labels), *units)
     yield f"reliability-{record.label}-{record.number:04d}", figure
 
 

@@ -52,11 +52,16 @@ PANEL = 1.45  # inches, the height of a small panel
 
 
 def draw_reliability(
-    panels: Mapping[str, Reliability], title: str, samples: int, unit: str | None = None
+    panels: Mapping[str, Reliability],
+    title: str,
+    samples: int,
+    unit: str | None = None,
+    in_groups: str = "",
 ) -> Figure:
     """Accuracy against confidence over the consistency bands, and below them the samples per bin.
 
-    panels: drawn side by side, by heading (`raw`, `after temperature`). unit: as in `statement`.
+    panels: drawn side by side, by heading (`raw`, `after temperature`). unit, in_groups: as in
+    `bins_note`.
     """
     figure = new_figure()
     grid = figure.subplots(
@@ -73,16 +78,20 @@ def draw_reliability(
         lower.set_xlabel("confidence", fontsize=TEXT)
     grid[0, 0].set_ylabel("accuracy", fontsize=TEXT)
     grid[1, 0].set_ylabel("samples", fontsize=TEXT)
-    finish(figure, list(grid.flat), title, _bin_entries(), wrapped(bins_note(samples, unit)), 2.6)
+    note = wrapped(bins_note(samples, unit, in_groups))
+    finish(figure, list(grid.flat), title, _bin_entries(), note, 2.6)
     return figure
 
 
-def bins_note(samples: int, unit: str | None = None) -> list[str]:
-    """The sentences below a reliability diagram. unit: as in `statement`."""
+def bins_note(samples: int, unit: str | None = None, in_groups: str = "") -> list[str]:
+    """The sentences below a reliability diagram.
+
+    unit: as in `statement`. in_groups: ` (12 patients)`, of the samples.
+    """
     return [
         (
-            f"{samples:,} validation samples, top label, {BINS} bins of equal width: accuracy"
-            " against mean confidence, and the samples in each bin."
+            f"{samples:,} validation samples{in_groups}, top label, {BINS} bins of equal width:"
+            " accuracy against mean confidence, and the samples in each bin."
         ),
         statement(unit),
     ]

@@ -111,7 +111,7 @@ def gather(
         "confirmation": confirmation and confirmed(study, confirmation, measured, sizes),
         "reproduce": _reproduce(study, finished, analysis, confirmation),
         "bins_note": " ".join(
-            bins_note(recorded.sizes["validation"], recorded.unit_in("validation"))
+            bins_note(recorded.sizes["validation"], *recorded.grouped("validation"))
         ),
         **drawings,
         "notes": [*notes, *drawings["notes"]],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from trainables.kinds import FEWEST, NOUNS, count_of
+from trainables.kinds import NOUNS, count_of, too_few
 from trainables.plain import Plain, Record
 
 
@@ -92,9 +92,10 @@ class Recorded(Record):
         """` (214 patients)`, beside the samples of a split; empty if each is by itself."""
         return "" if self.groups is None else f" ({self.resampled(split)})"
 
+    def grouped(self, split: str) -> tuple[str | None, str]:
+        """`unit_in` and `in_groups` of a split."""
+        return self.unit_in(split), self.in_groups(split)
+
     def too_few(self, split: str) -> str:
-        """Why a split has no intervals: `7 patients are too few to resample`; else empty."""
-        count, _ = self.units(split)
-        if count >= FEWEST:
-            return ""
-        return f"{self.resampled(split)} {'is' if count == 1 else 'are'} too few to resample"
+        """Why a split has no intervals, as `trainables.kinds.too_few` says it; else empty."""
+        return too_few(*self.units(split))

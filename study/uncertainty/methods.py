@@ -51,7 +51,6 @@ from study.uncertainty.resampling import (
     effective_groups,
     known_groups,
     too_few,
-    too_few_groups,
 )
 from trainables.machine import in_threads
 from trainables.metrics import describe
@@ -278,7 +277,7 @@ def mean_over_seeds(
     groups. Each network needs its temperature for metrics after it. The floor is the mean of
     theirs.
     """
-    if too_few_groups(networks[0].predictions):
+    if too_few(networks[0].predictions):
         return {}
     draws = draws_for(networks[0].predictions, resamples)
 
@@ -317,7 +316,7 @@ def floors_over_seeds(
     level: float = LEVEL,
 ) -> dict[str, Floor]:
     """The mean of the networks' floors of each wanted error, as `mean_over_seeds` has it."""
-    if not networks or too_few_groups(networks[0].predictions):
+    if not networks or too_few(networks[0].predictions):
         return {}
     first = networks[0].predictions
     chances = chances_of(len(first.labels), resamples, 0, first.groups)

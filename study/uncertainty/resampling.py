@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
+from trainables import kinds
 from trainables.groups import together
-from trainables.kinds import FEWEST
 from trainables.metrics import describe, described
 from trainables.metrics.binned import equal_width_index, mass_ranks
 
@@ -125,25 +125,15 @@ def draws_for(predictions: Predictions, resamples: int) -> Draws:
     return Draws.of(len(predictions.labels), resamples, 0, predictions.groups)
 
 
-def too_few(predictions: Predictions, unit: str = "groups", samples: str = "samples") -> str | None:
-    """Why there are no intervals: `7 patients are too few to resample`. None: there are enough.
+def too_few(predictions: Predictions, unit: str = "groups", samples: str = "samples") -> str:
+    """Why there are no intervals, as `trainables.kinds.too_few` says it; empty if there are enough.
 
     unit: what groups are called; samples: what samples are.
     """
-    found = too_few_groups(predictions, unit)
-    if found is None and len(predictions.labels) < FEWEST:
-        return f"{len(predictions.labels)} {samples} are too few to resample"
-    return found
-
-
-def too_few_groups(predictions: Predictions, unit: str = "groups") -> str | None:
-    """As `too_few`, of samples with groups alone."""
-    groups = known_groups(predictions.groups)
-    if groups is None or (count := int(groups.max()) + 1) >= FEWEST:
-        return None
-    if count == 1:
-        return "a single group is too few to resample"
-    return f"{count} {unit} are too few to resample"
+    known = known_groups(predictions.groups)
+    if known is None:
+        return kinds.too_few(len(predictions.labels), samples)
+    return kinds.too_few(int(known.max()) + 1, unit)
 
 
 def differs(one: Predictions, other: Predictions) -> str | None:

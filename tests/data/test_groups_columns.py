@@ -328,13 +328,14 @@ def test_a_limit_keeps_the_groups_of_images_whole(photos: Path) -> None:
         ),
         (
             lambda frame: pd.concat([frame, pd.DataFrame({"file": ["x.png"], "group": ["a"]})]),
-            "CSV names 1 file not in PHOTOS, e.g. x.png. Give each file a row with its path below"
-            " PHOTOS.",
+            "CSV names 1 file not in PHOTOS, e.g. x.png. Remove the rows of files that are not"
+            " there, or correct them.",
         ),
         (
             lambda frame: frame.sort_values("file").replace({"cat/0.png": "0.png"}),
             "CSV lacks 1 of 12 files, e.g. cat/0.png and names 1 file not in PHOTOS, e.g. 0.png."
-            " Give each file a row with its path below PHOTOS.",
+            " Give each file a row with its path below PHOTOS. Remove the rows of files that are"
+            " not there, or correct them.",
         ),
         (
             lambda frame: frame.rename(columns={"group": "patient"}),
@@ -342,7 +343,12 @@ def test_a_limit_keeps_the_groups_of_images_whole(photos: Path) -> None:
         ),
         (
             lambda frame: frame.replace({"cat1": None}).sort_values("file"),
-            "CSV, row 2: the group is missing. Fill it, or remove the row.",
+            "CSV, row 2: the group is missing. Fill it.",
+        ),
+        (
+            lambda frame: frame.replace({"cat1": "1.0"}).sort_values("file"),
+            "CSV, row 2: the group is 1.0, neither a whole number nor text. Write whole numbers or"
+            " text. A gap turns whole numbers into floats: fill it.",
         ),
         (
             lambda frame: frame.assign(group="p1"),

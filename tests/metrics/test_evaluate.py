@@ -123,7 +123,10 @@ def test_an_infinite_nll_has_no_interval(capsys: CaptureFixture[str], tmp_path: 
         (("--interval", "90"), "--interval is for --intervals. Add it"),
         (("--intervals", "--bins", "10"), "--intervals are of 15 bins. Leave out --bins"),
         (("--intervals", "--interval", "99.99"), "Use a lower --interval"),
-        (("--intervals",), "its 5 samples are too few to resample. Leave out --intervals"),
+        (
+            ("--intervals",),
+            "its 5 samples are too few to resample; 10 are needed. Leave out --intervals",
+        ),
     ],
 )
 def test_options_that_do_not_fit(

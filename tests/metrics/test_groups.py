@@ -93,6 +93,14 @@ def test_groups_of_a_file_are_numbered_by_first_appearance(
     assert again is not None and again.equal(found.groups)
 
 
+def test_groups_by_another_name_are_not_passed_over(tmp_path: Path) -> None:
+    logits, labels = random_case((6, 3, 1.0))
+    arrays = {"logits": logits.numpy(), "labels": labels.numpy(), "group": np.arange(6)}
+    np.savez(tmp_path / "p.npz", **arrays)
+    with pytest.raises(FieldError, match="has an array 'group'"):
+        Predictions.load(tmp_path / "p.npz")
+
+
 def test_a_file_without_groups_has_none(tmp_path: Path) -> None:
     Predictions(*random_case((6, 3, 1.0))).save(tmp_path / "p.npz")
     assert Predictions.load(tmp_path / "p.npz").groups is None
@@ -110,7 +118,7 @@ def test_a_file_without_groups_has_none(tmp_path: Path) -> None:
         (np.zeros((6, 1), int), r"whole numbers or text \[6\], got int64 \[6, 1\]"),
         (np.arange(6.0), r"whole numbers or text \[6\], got float64 \[6\]"),
         (np.ones(6, bool), r"whole numbers or text \[6\], got bool \[6\]"),
-        (np.array(["a", "b", "", "a", " ", "b"]), "'groups' is empty in 2 rows, first in row 2"),
+        (np.array(["a", "b", "", "a", " ", "b"]), "'groups' is empty in 2 rows, e.g. row 2"),
     ],
 )
 def test_groups_that_cannot_be_are_one_line(tmp_path: Path, groups: np.ndarray, found: str) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor
 from trainables import metrics
 from trainables.files.arrays import read_arrays, write_arrays
 from trainables.groups import renumbered
+from trainables.kinds import count_of
 from trainables.metrics.shared import post_hoc
 from trainables.problems import FieldError, nearest
 
@@ -84,6 +85,8 @@ class Predictions:
         logits = _logits(path, arrays)
         labels = _labels(path, arrays["labels"], *logits.shape)
         groups = None
+        if "group" in arrays and "groups" not in arrays:
+            raise FieldError(str(path), "has an array 'group'", "Call it 'groups'.")
         if "groups" in arrays:
             groups = _groups(path, arrays["groups"], len(logits))
         return cls(logits, labels, groups)
@@ -129,7 +132,7 @@ def _groups(path: Path, groups: np.ndarray, num_samples: int) -> Tensor:
             where, f"'groups' must be whole numbers or text [{num_samples}], got {found}", mend
         )
     if is_text and len(missing := np.flatnonzero(np.char.strip(groups) == "")):
-        found = f"'groups' is empty in {len(missing)} rows, first in row {missing[0]}"
+        found = f"'groups' is empty in {count_of(len(missing), 'rows')}, e.g. row {missing[0]}"
         raise FieldError(where, found, "Name the group of every sample.")
     return torch.from_numpy(renumbered(groups))
 

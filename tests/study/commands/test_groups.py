@@ -19,7 +19,7 @@ from trainables.outputs.predictions import Predictions
 
 pytestmark = pytest.mark.slow
 
-FEW = "patients are too few to resample"
+FEW = "patients are too few to resample; 10 are needed"
 
 
 def patients(count: int, seed: int) -> pd.DataFrame:

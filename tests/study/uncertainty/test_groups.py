@@ -217,11 +217,11 @@ def test_wrong_are_groups_with_a_wrong_sample():
 @pytest.mark.parametrize(
     ("groups", "rows", "said"),
     [
-        (10, 10, None),
-        (9, 10, "9 patients are too few to resample"),
-        (1, 30, "a single group is too few to resample"),
-        (9, 1, "9 images are too few to resample"),
-        (10, 1, None),
+        (10, 10, ""),
+        (9, 10, "9 patients are too few to resample; 10 are needed"),
+        (1, 30, "1 patient is too few to resample; 10 are needed"),
+        (9, 1, "9 images are too few to resample; 10 are needed"),
+        (10, 1, ""),
     ],
 )
 def test_how_many_groups_are_too_few(groups, rows, said):

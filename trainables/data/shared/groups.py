@@ -20,6 +20,8 @@ FILE = "file"
 GROUP = "group"
 FILL = "Fill it, or remove the row."
 KINDS = "Write whole numbers or text."
+GAP = f"{KINDS} A gap turns whole numbers into floats: fill it."
+FLOAT = r"^\s*[+-]?(\d+\.\d*|\.\d+)([eE][+-]?\d+)?\s*$"
 
 
 class Grouped(NamedTuple):
@@ -40,23 +42,28 @@ def check_group_kind(file: Path, column: str, kind: Any) -> None:
     plain = kind.value_type if pa.types.is_dictionary(kind) else kind
     if pa.types.is_integer(plain) or _is_text(plain):
         return
-    mend = KINDS
-    if pa.types.is_floating(plain):
-        mend = f"{KINDS} A gap turns whole numbers into floats: fill it."
+    mend = GAP if pa.types.is_floating(plain) else KINDS
     found = f"{file}: column '{column}' has type {kind}"
     raise FieldError("group", f"{found}, not whole numbers or text", mend)
 
 
-def group_column(file: Path, column: Any) -> Any:
-    """The column in one piece, of whole numbers or text. Raises FieldError if one is missing."""
-    column = whole("group", "group", FILL, file, column)
+def group_column(file: Path, column: Any, fill: str = FILL) -> Any:
+    """The column in one piece, of whole numbers or text. Raises FieldError if one is missing.
+
+    fill: what to do about that.
+    """
+    column = whole("group", "group", fill, file, column)
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if _is_text(column.type):
         column = column.cast(pa.large_string())
         blank = pc.index(pc.equal(pc.utf8_trim_whitespace(column), ""), True).as_py()
         if blank >= 0:
-            raise FieldError("group", f"{file}, row {blank}: the group is missing", FILL)
+            raise FieldError("group", f"{file}, row {blank}: the group is missing", fill)
+        row = pc.index(pc.match_substring_regex(column, FLOAT), True).as_py()
+        if row >= 0:
+            found = f"{file}, row {row}: the group is {column[row].as_py()}"
+            raise FieldError("group", f"{found}, neither a whole number nor text", GAP)
     return column
 
 
@@ -112,14 +119,16 @@ def groups_of_files(csv: str, root: str, files: Sequence[str]) -> np.ndarray:
     used = set(files)
     absent = [name for name in names if name not in used and not (Path(root) / name).exists()]
     problems = []
+    mends = []
     if lacking:
         problems.append(f"lacks {len(lacking):,} of {len(files):,} files, e.g. {lacking[0]}")
+        mends.append(f"Give each file a row with its path below {root}.")
     if absent:
         count = count_of(len(absent), "files")
         problems.append(f"names {count} not in {root}, e.g. {absent[0]}")
+        mends.append("Remove the rows of files that are not there, or correct them.")
     if problems:
-        mend = f"Give each file a row with its path below {root}."
-        raise FieldError("group", f"{csv} {' and '.join(problems)}", mend)
+        raise FieldError("group", f"{csv} {' and '.join(problems)}", " ".join(mends))
     texts = [group_of[file] for file in files]
     check_several(csv, numbered(csv, [pa.array(texts)]), np.arange(len(texts)))
     return np.array(texts)
@@ -127,8 +136,10 @@ def groups_of_files(csv: str, root: str, files: Sequence[str]) -> np.ndarray:
 
 def _file_groups(csv: Path) -> tuple[list[str], list[str]]:
     """The files that a csv names, and their groups."""
+    if csv.is_dir():
+        raise FieldError("group", f"{csv} is a folder", "Give a csv with `file` and `group`.")
     if not csv.is_file():
-        near = [other.name for other in csv.parent.glob("*.csv")]
+        near = sorted(other.name for other in csv.parent.glob("*.csv"))
         raise FieldError("group", f"there is no {csv}", nearest(csv.name, near) if near else "")
     columns = CsvColumns(csv, memory(), text=(FILE, GROUP))
     names = columns.schema().names
@@ -136,7 +147,8 @@ def _file_groups(csv: Path) -> tuple[list[str], list[str]]:
         check_column("group", csv, column, names)
     table = columns.read([FILE, GROUP])
     files = whole("group", FILE, FILL, csv, table[FILE]).to_pylist()
-    return list(map(posixpath.normpath, files)), group_column(csv, table[GROUP]).to_pylist()
+    groups = group_column(csv, table[GROUP], "Fill it.").to_pylist()
+    return list(map(posixpath.normpath, files)), groups
 
 
 def _number(word: str) -> int:
