@@ -175,6 +175,7 @@ def _front(gallery: Gallery) -> Drawn:
         gallery.analysis,
         gallery.ranking.knee,
         gallery.ranking.set_aside,
+        study.recorded.too_few("validation"),
     )
     yield "front", figure
 

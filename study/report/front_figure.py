@@ -67,6 +67,7 @@ def draw_front(
     analysis: Analysis | None = None,
     knee: TrialRecord | None = None,
     aside: Reasons = NONE,
+    few: str = "",
 ) -> Figure:
     """Every complete trial by its first two objectives; the front of all and its knee are marked.
 
@@ -74,7 +75,8 @@ def draw_front(
     its projection is no staircase. samples: size of the validation split, for the caption. With an
     analysis, trials on the front get interval bars, and markers whose area grows with their share.
     knee: by default that of the objectives. aside: trials set aside, which are not drawn but
-    counted. Raises FieldError at `figure` if no trial is left.
+    counted. few: why there are no intervals, for the caption. Raises FieldError at `figure` if no
+    trial is left.
     """
     finished = _to_draw(records, aside)
     front = pareto.front(finished, objectives)
@@ -110,7 +112,10 @@ def draw_front(
 
     entries = _entries(styles, knee, len(front), len(objectives))
     lying = (len(outside), sum(record.name in outside for record in front))
-    caption = _caption(len(finished), lying, samples, objectives, analysis, aside, len(bare))
+    sure = f"no intervals ({few})" if few else "no intervals"
+    if analysis is not None:
+        sure = f"bars: {analysis.named}"
+    caption = _caption(len(finished), lying, samples, objectives, analysis, aside, len(bare), sure)
     finish(figure, [axes], title, entries, caption, height)
     return figure
 
@@ -288,11 +293,14 @@ def _caption(
     analysis: Analysis | None,
     aside: Reasons,
     bare: int,
+    sure: str,
 ) -> str:
-    """The figure's content and limits. lying: trials outside the axes; those on the front. bare:
-    those on the front that the analysis leaves out."""
+    """The figure's content and limits.
+
+    lying: trials outside the axes; those on the front. bare: those on the front that the analysis
+    leaves out. sure: whether there are intervals.
+    """
     split = f"{samples:,} validation samples" if samples is not None else "Validation split"
-    sure = "no intervals" if analysis is None else f"bars: {analysis.named}"
     sentences = [f"{split}; {trials:,} complete trial{'s' * (trials != 1)}; {sure}."]
     if aside:
         sentences.append(f"Not drawn: {set_aside_line(aside)}")
