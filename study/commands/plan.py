@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
@@ -357,33 +357,13 @@ def _has_meta(study: StudySpec) -> bool:
 
 def _data_notes(study: StudySpec, prepared: Prepared) -> tuple[str, ...]:
     """What to warn of in the data and its splits."""
+    from study.engine.preparation import data_notes
     from trainables.loading.trial_data import meta_notes
 
-    notes = (*prepared.notes, *prepared.shared, *_too_small(study, prepared))
+    notes = data_notes(study.data, prepared)
     if not _has_meta(study):
         return notes
     return (*notes, *meta_notes(prepared, study.data.meta, study.seed, study.data.unit))
-
-
-def _too_small(study: StudySpec, prepared: Prepared) -> Iterator[str]:
-    """What validation and test are too small for."""
-    from study.analysis.guessing import above_majority, above_majority_of_groups, no_test
-    from trainables.kinds import FEWEST, count_of
-    from trainables.loading.cache import load_split
-
-    unit = study.data.unit or prepared.input_shape.noun
-    for split in ("validation", "test"):
-        count = (prepared.groups or prepared.sizes)[split]
-        if count < FEWEST:
-            yield f"{split} has {count_of(count, unit)}, too few for intervals: {FEWEST} are needed"
-    validation = load_split(prepared, "validation")
-    majority = prepared.majority("validation")
-    if validation.groups is None:
-        least = above_majority(majority, len(validation.labels))
-    else:
-        least = above_majority_of_groups(validation.labels.numpy(), validation.groups.numpy())
-    if least is None:
-        yield no_test(majority).rstrip(".")
 
 
 def _columns_text(columns: Sequence[str]) -> str:

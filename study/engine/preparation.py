@@ -4,6 +4,7 @@ spec, and what is recorded."""
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from search_spaces import strict_yaml
-from study.analysis.guessing import above_majority_of_groups
+from study.analysis.guessing import above_majority, above_majority_of_groups, no_test
 from study.engine.display import ShowsSteps
 from study.engine.probe import slots_here
 from study.engine.weights import (
@@ -44,7 +45,7 @@ from study.store.study import (
 from study.store.trials import Trials
 from trainables.dataset import Dataset
 from trainables.inputs import Inputs
-from trainables.kinds import NOUNS
+from trainables.kinds import FEWEST, NOUNS, count_of
 from trainables.loading.cache import Prepared, load_split, prepare
 from trainables.loading.shift import check_header
 from trainables.loading.trial_data import meta_of, together_in_train
@@ -312,6 +313,28 @@ def _of_groups(data: Dataset, prepared: Prepared) -> dict[str, Any]:
         "unit": data.unit or "groups",
         "shared": list(prepared.shared) or None,
     }
+
+
+def data_notes(data: Dataset, prepared: Prepared) -> tuple[str, ...]:
+    """What to warn of before a study begins: what was found in its data, and of its splits what
+    they share and what they are too small for."""
+    return (*prepared.notes, *prepared.shared, *_too_small(data, prepared))
+
+
+def _too_small(data: Dataset, prepared: Prepared) -> Iterator[str]:
+    unit = data.unit or prepared.input_shape.noun
+    for split in ("validation", "test"):
+        count = (prepared.groups or prepared.sizes)[split]
+        if count < FEWEST:
+            yield f"{split} has {count_of(count, unit)}, too few for intervals: {FEWEST} are needed"
+    validation = load_split(prepared, "validation")
+    majority = prepared.majority("validation")
+    if validation.groups is None:
+        least = above_majority(majority, len(validation.labels))
+    else:
+        least = above_majority_of_groups(validation.labels.numpy(), validation.groups.numpy())
+    if least is None:
+        yield no_test(majority).rstrip(".")
 
 
 def is_trained(spec: StudySpec, directory: Path, opened: Study | None) -> bool:

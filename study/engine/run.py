@@ -20,6 +20,7 @@ from study.engine.display import Display, ShowsSteps
 from study.engine.keeping import ModelKeeper
 from study.engine.preparation import (
     check_machine,
+    data_notes,
     digest_begun,
     existing_study,
     is_trained,
@@ -106,7 +107,7 @@ def run_study(
     targets.check(spec, prepared.digest, file_name)
     stored = existing_study(spec, file_name, directory, opened, prepared)
     if stored is None:
-        for note in (*prepared.notes, *prepared.shared):
+        for note in data_notes(spec.data, prepared):
             display.say(f"warning: {note}")
     expected: dict[str, float] = {}
     room = partial(check_room, file_name, directory)

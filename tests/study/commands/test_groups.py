@@ -147,6 +147,8 @@ def test_too_few_patients_give_no_intervals_and_every_place_says_why(storage: Pa
     assert max(counts["validation"], counts["test"]) < 10
     few = f"{counts['validation']} {FEW}"
     few_of_test = f"{counts['test']} {FEW}"
+    plan = said("plan", storage / "few.yaml", "--storage", storage)
+    assert f"validation has {counts['validation']} patients, too few for intervals" in plan
     answer = said("answer", "few", "--storage", storage)
     assert f"(no intervals: {few_of_test})" in answer and few in answer
     assert "[" not in answer
