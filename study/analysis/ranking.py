@@ -38,7 +38,7 @@ class Rules:
     constraints: tuple[Condition, ...] = ()
     majority: float = 0.0  # fraction of the most frequent class
     samples: int = 0
-    groups: int | None = None  # if samples belong together
+    grouped: bool = False  # whether samples belong together
     least_of_groups: float | None = None  # `least_accuracy`, where there are groups
 
     @cached_property
@@ -47,7 +47,7 @@ class Rules:
         trial is said to guess."""
         if not self.samples:
             return None
-        if self.groups is not None:
+        if self.grouped:
             return self.least_of_groups
         return above_majority(self.majority, self.samples)
 
@@ -140,7 +140,7 @@ def rules_of(study: Study) -> Rules:
         study.constraints,
         recorded.majority or 0.0,
         recorded.sizes["validation"],
-        recorded.groups["validation"] if recorded.groups else None,
+        recorded.groups is not None,
         recorded.least_accuracy,
     )
 

@@ -283,12 +283,12 @@ def record_spec(
         serves=serves_of(spec, stored),
         temperature_fit=WITH_PRIOR,
         majority=prepared.majority("validation"),
-        **_of_groups(spec.data, prepared),
         kind=None if inputs.kind == "image" else inputs.kind,
         weights=weights_of(spec) or None,
         home=home_of(directory),
         tracking=recorded_tracking(tracking),
     )
+    recorded = _with_groups(recorded, spec.data, prepared)
     plain = spec.to_mapping()
     if spec.extensions is not None:
         # Readers on other machines need the names too, and may not have the original folder. Trials
@@ -300,19 +300,25 @@ def record_spec(
     return Study.of(directory, spec, recorded)
 
 
-def _of_groups(data: Dataset, prepared: Prepared) -> dict[str, Any]:
-    """What is recorded of samples that belong together; nothing where none do."""
+def _with_groups(recorded: Recorded, data: Dataset, prepared: Prepared) -> Recorded:
+    """With what is recorded of samples that belong together, if any do."""
     if not prepared.groups:
-        return {}
+        return recorded
+    return replace(
+        recorded,
+        groups=dict(prepared.groups),
+        least_accuracy=_least_accuracy(prepared),
+        unit=data.unit or "groups",
+        shared=list(prepared.shared) or None,
+    )
+
+
+def _least_accuracy(prepared: Prepared) -> float | None:
+    """The smallest validation accuracy that shows that a trial does not guess; None: none does."""
     validation = load_split(prepared, "validation")
-    assert validation.groups is not None
-    least = above_majority_of_groups(validation.labels.numpy(), validation.groups.numpy())
-    return {
-        "groups": dict(prepared.groups),
-        "least_accuracy": least,
-        "unit": data.unit or "groups",
-        "shared": list(prepared.shared) or None,
-    }
+    if validation.groups is None:
+        return above_majority(prepared.majority("validation"), len(validation.labels))
+    return above_majority_of_groups(validation.labels.numpy(), validation.groups.numpy())
 
 
 def data_notes(data: Dataset, prepared: Prepared) -> tuple[str, ...]:
@@ -327,14 +333,8 @@ def _too_small(data: Dataset, prepared: Prepared) -> Iterator[str]:
         count = (prepared.groups or prepared.sizes)[split]
         if count < FEWEST:
             yield f"{split} has {count_of(count, unit)}, too few for intervals: {FEWEST} are needed"
-    validation = load_split(prepared, "validation")
-    majority = prepared.majority("validation")
-    if validation.groups is None:
-        least = above_majority(majority, len(validation.labels))
-    else:
-        least = above_majority_of_groups(validation.labels.numpy(), validation.groups.numpy())
-    if least is None:
-        yield no_test(majority).rstrip(".")
+    if _least_accuracy(prepared) is None:
+        yield no_test(prepared.majority("validation")).rstrip(".")
 
 
 def is_trained(spec: StudySpec, directory: Path, opened: Study | None) -> bool:

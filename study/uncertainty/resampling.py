@@ -77,16 +77,6 @@ class Draws(NamedTuple):
         return cls(counts, chances_of(samples, resamples, seed, known), known)
 
     @property
-    def uniforms(self) -> Floats:
-        """The chances where there are no groups: [N, B] in [0, 1)."""
-        return self.chances
-
-    @property
-    def signs(self) -> Floats:
-        """The chances where there are groups: [G, B] of +1 and -1."""
-        return self.chances
-
-    @property
     def weights(self) -> Floats:
         """The counts, times N by the number of rows of the resample."""
         if self.groups is None:

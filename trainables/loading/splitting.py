@@ -168,7 +168,8 @@ def shared_groups(rows: Rows, names: Mapping[int, str], unit: str) -> tuple[str,
     their number."""
     told = []
     for one, other in PAIRS:
-        (split, taken), (beside, others) = rows[one], rows[other]
+        split, taken = rows[one]
+        beside, others = rows[other]
         if split.groups is None or beside.groups is None:
             continue
         keys = split.groups[taken]

@@ -131,8 +131,8 @@ def test_stored_metrics_are_cross_fitted_by_group(predictions):
 def test_a_calibrated_model_is_drawn_by_the_signs_of_its_groups(predictions):
     logits, labels, groups = arrays(predictions)
     draws = draws_of(predictions, 40)
-    assert set(draws.signs.ravel()) == {-1, 1}
-    expected = slow.signed_errors(logits, labels, groups, draws.signs)
+    assert set(draws.chances.ravel()) == {-1, 1}
+    expected = slow.signed_errors(logits, labels, groups, draws.chances)
     part = measured(predictions, draws, BINNED)[""]
     drawn = part.calibrated.calibration(BINNED)
     for name in BINNED:
@@ -173,7 +173,7 @@ def test_an_error_starts_at_zero_unless_the_signs_reject_calibration(times_best,
     predictions = Predictions(scaled, predictions.labels, predictions.groups)
     logits, labels, groups = arrays(predictions)
     draws = draws_of(predictions, 99)
-    signed = slow.signed_errors(logits, labels, groups, draws.signs)
+    signed = slow.signed_errors(logits, labels, groups, draws.chances)
     observed = slow.measured(logits, labels, slow.mass_bin(slow.top_label(logits, labels)[0]))
     found = intervals(measured(predictions, draws, BINNED)[""], wanted=BINNED)
     for name in ("ece", "adaptive_ece"):

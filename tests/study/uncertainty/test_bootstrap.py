@@ -203,7 +203,7 @@ def test_calibrated_labels_come_by_their_probabilities():
     logits, labels = random_case((40, 5, 1.0))
     table = SampleTerms.of(logits.numpy(), labels.numpy())
     draws = Draws.of(40, 20_000, 0)
-    gaps = calibrated_sums(table, draws.uniforms).class_gaps
+    gaps = calibrated_sums(table, draws.chances).class_gaps
     probs, cells = table.probs.ravel(), table.cells.ravel()
     variance = np.bincount(cells, probs * (1 - probs), len(gaps))  # of independent labels
     assert gaps.mean(axis=1) == approx(0, abs=0.05)

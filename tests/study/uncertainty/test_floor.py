@@ -39,7 +39,7 @@ def test_it_is_that_of_labels_drawn_one_at_a_time(prefix, name):
     """After temperature: of the predictions after the cross-fitted one."""
     predictions, draws = case(90, 4), Draws.of(90, 40, 0)
     logits = cross_fitted(predictions.logits, predictions.labels) if prefix else predictions.logits
-    expected = drawn_one_at_a_time(name, logits.numpy(), draws.uniforms)
+    expected = drawn_one_at_a_time(name, logits.numpy(), draws.chances)
     (part,) = measured(predictions, draws, [prefix + name]).values()
     for level, ends in ((0.95, [0.025, 0.975]), (0.8, [0.1, 0.9])):
         found = intervals(part, level, [name])[name].floor

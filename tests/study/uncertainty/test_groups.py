@@ -115,14 +115,14 @@ def test_draws_are_of_groups_and_weigh_a_resample_as_the_sample():
     given = patients()
     draws = draws_for(given, 50)
     total = int(given.groups.max()) + 1
-    assert draws.counts.shape == draws.signs.shape == draws.weights.shape == (total, 50)
+    assert draws.counts.shape == draws.chances.shape == draws.weights.shape == (total, 50)
     sizes = np.bincount(given.groups)
     assert sizes @ draws.weights == approx(np.full(50, len(given.labels)))
     by_counts = sizes @ draws.counts
     assert np.unique(by_counts).size > 10
     again = Draws.of(len(given.labels), 50, 0, given.groups.numpy())
-    assert (again.counts == draws.counts).all() and (again.signs == draws.signs).all()
-    assert draws.counts.mean() == 1 and draws.signs.mean() == approx(0, abs=5 / math.sqrt(1200))
+    assert (again.counts == draws.counts).all() and (again.chances == draws.chances).all()
+    assert draws.counts.mean() == 1 and draws.chances.mean() == approx(0, abs=5 / math.sqrt(1200))
 
 
 @pytest.mark.parametrize("chunk", [7, 2**14])

@@ -83,7 +83,7 @@ def test_draws_of_calibrated_labels_are_smoothed_alike():
     ]
     for number in range(4):
         # The label is the most likely class, else another.
-        hit = draws.uniforms[:, number] < probs.max(axis=1)
+        hit = draws.chances[:, number] < probs.max(axis=1)
         labels = torch.from_numpy(np.where(hit, probs.argmax(axis=1), probs.argmin(axis=1)))
         expected = smooth_calibration_error_at(predictions.logits, labels, sigma).item()
         assert found[number] == approx(expected, abs=2e-5)
