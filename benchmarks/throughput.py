@@ -200,7 +200,7 @@ def by_airbench(options: argparse.Namespace) -> Callable[[], int]:
 
     prepared = learner(options, model="cnn").data.prepared
     parts = {
-        name: load_split(prepared, split)
+        name: load_split(prepared, split)[:2]
         for name, split in (("train", "train"), ("test", "validation"))
     }
     write_for_airbench(options.images.parent, **parts)
@@ -256,7 +256,9 @@ class NotStarted(Exception):
 def worker(arm: str, options: argparse.Namespace, root: Path) -> Iterator[subprocess.Popen[str]]:
     words = ["--model", options.model, "--method", options.method, "--batch", str(options.batch)]
     words += ["--device", options.device, "--arm", arm, "--images", str(options.images)]
-    environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
+    path = os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    environment["PYTHONFAULTHANDLER"] = "1"
     environment["CALSTUDY_CACHE"] = str(options.images.parent / f"cache-{root.name}")
     command = [sys.executable, "-W", "ignore", __file__, *words]
     pipe = subprocess.PIPE
@@ -282,9 +284,11 @@ def begin(arm: str, process: subprocess.Popen[str], options: argparse.Namespace)
     with contextlib.suppress(BrokenPipeError):
         process.stdin.write("\n")
         process.stdin.flush()
-    if process.stdout.readline() != "ready\n":
+    line = process.stdout.readline()
+    if line != "ready\n":
         said = errors(arm, options).read_text().strip() or "it said nothing"
-        raise NotStarted(said.splitlines()[-1])
+        end = f"it printed {line!r}" if line else f"exit code {process.wait()}"
+        raise NotStarted(f"{said.splitlines()[-1]} ({end})")
 
 
 def measure(

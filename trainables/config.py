@@ -49,8 +49,8 @@ class TrialConfig(Settings):
         doc="on a GPU: compile the network's features, for a minute, once per method and model",
     )
     capture: str = choice(
-        *("off", "on"),
-        doc="on a GPU: replay the training step as a CUDA graph; off: not yet seen on a GPU",
+        *("on", "off"),
+        doc="on a GPU: replay the training step as a CUDA graph; off: run it from Python each time",
     )
     equal_train: bool = text(
         False, doc="train every method on the same samples: hold out the meta split for all"

@@ -32,6 +32,20 @@ EXPECTED: dict[str, list[tuple[str, Callable[[Found], bool]]]] = {
         ("finite weights", lambda found: found["finite"]),
     ],
     "synchronisation": [("no case waits", lambda found: not found["that wait"])],
+    "networks": [
+        ("every network is captured", lambda found: not found["ran eagerly"]),
+        ("captured steps equal eager ones", lambda found: not found["captured unlike eager"]),
+        (
+            "captured at least .95 as fast as eager",
+            lambda found: min(found["as fast as eager"].values()) >= 0.95,
+        ),
+    ],
+    "streamed": [
+        (
+            "streamed at least half as fast for ResNet-18",
+            lambda found: found["resnet18 streamed"] >= 0.5 * found["resnet18 resident"],
+        ),
+    ],
     "ladder resnet18": [
         ("captured at least as fast as eager", lambda found: _faster(found, 1.0)),
     ],

@@ -306,6 +306,72 @@ def synchronisation(options: Options) -> Found:
     return {"cases": len(cases), "that wait": {name: why for name, why in found.items() if why}}
 
 
+def networks(options: Options) -> Found:
+    """Every network's weights after six steps of deterministic algorithms, captured against eager,
+    bit for bit; and in bfloat16, without them, the seconds of a captured step over an eager one's.
+    """
+    torch.backends.cudnn.allow_tf32 = False
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # as a trial sets it
+
+    def compared(name: str) -> Found:
+        same: list[Tensor] = []
+        seconds: list[float] = []
+        because = None
+        for capture in ("on", "off"):
+            made = learner(options, model=name, batch_size=64, capture=capture, deterministic=True)
+            steps(made, first_batches(made, 6))
+            same.append(made.weights.vector.cpu())
+            because = made.eager_because if capture == "on" else because
+            made = learner(options, model=name, capture=capture, precision="bfloat16")
+            choices = first_batches(made, 2 if options.small else 10)
+            seconds.append(timed(options, partial(steps, made, choices), 3) / choices.steps)
+            because = because or (made.eager_because if capture == "on" else None)
+        captured, eager = same
+        return {
+            "because": because,
+            "captured": float((captured - eager).norm() / eager.norm()),
+            "eager ms": 1e3 * seconds[1],
+            "over eager": seconds[1] / seconds[0],
+        }
+
+    found = {
+        name: case(options, "networks", name, partial(compared, name))
+        for name in models.names()
+        if not (options.small and name in (*SLOW, "torchvision", "timm"))
+    }
+    return {
+        "ran eagerly": {name: each["because"] for name, each in found.items() if each["because"]},
+        "captured unlike eager": {
+            name: each["captured"] for name, each in found.items() if each["captured"]
+        },
+        "eager ms": {name: each["eager ms"] for name, each in found.items()},
+        "as fast as eager": {name: each["over eager"] for name, each in found.items()},
+    }
+
+
+def streamed(options: Options) -> Found:
+    """Images a second of captured steps with the images on the GPU, and streamed to it: what a
+    data set larger than half of a trial's share costs."""
+
+    def rate(place: str, model: str) -> float:
+        where = "trainables.loading.batches.place_of"
+        found = place if options.device == "cuda" else "mapped"
+        trial_data.__globals__["_trial_data"].cache_clear()
+        with mock.patch(where, lambda size, device: found):
+            made = learner(options, model=model, precision="bfloat16", epochs=100)
+            seconds = timed(options, made.train_epoch, 1 if options.small else 3)
+        return len(made.train) / seconds
+
+    names = ("cnn",) if options.small else ("cnn", "resnet18")
+    return {
+        f"{model} {place}": case(
+            options, "streamed", f"{model} {place}", partial(rate, place, model)
+        )
+        for model in names
+        for place in ("resident", "streamed")
+    }
+
+
 SLOW = ("densenet121", "resnet101", "resnet110", "resnet34", "resnet50", "wide_resnet_26_10")
 
 
@@ -397,8 +463,7 @@ def ladder(model: str) -> Callable[[Options], Found]:
         words.batch, words.rounds, words.count = (64, 1, 300) if options.small else (512, 3, 20_000)
         arms = throughput.ON_CPU[2:] if options.device == "cpu" else throughput.ON_GPU
         arms = [
-            "loader",
-            *arms,
+            *dict.fromkeys(["loader", *arms]),
             *(["airbench"] if model == "airbench" and throughput.has_airbench(options) else []),
         ]
         missing: dict[str, str] = {}
@@ -588,7 +653,7 @@ def airbench(options: Options) -> Found:
 
     prepared = learner(options).data.prepared
     parts = {
-        name: load_split(prepared, split)
+        name: load_split(prepared, split)[:2]
         for name, split in (("train", "train"), ("test", "validation"))
     }
     throughput.write_for_airbench(options.state / "airbench", **parts)
@@ -680,6 +745,8 @@ STAGES: dict[str, Callable[[Options], Found]] = {
     "repeated": repeated,
     "uncaptured": uncaptured,
     "synchronisation": synchronisation,
+    "networks": networks,
+    "streamed": streamed,
     "ladder resnet18": ladder("resnet18"),
     "ladder cnn": ladder("cnn"),
     "ladder airbench": ladder("airbench"),

@@ -6,6 +6,7 @@ benchmarks.gpu` compares the real one.
 """
 
 import math
+import random
 import time
 import warnings
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -158,6 +160,31 @@ def test_what_is_random_is_drawn_once_though_a_step_is_taken_twice(captures: lis
     made, other = (Learner(config, plain.data, CPU) for _ in range(2))
     assert trained(made)._program.is_captured and captures
     assert_equal(made, eagerly(other))
+
+
+@dataclass(frozen=True)
+class DroppingLayers(Model):
+    generator: str = "python"
+
+    def build(self, input_shape: tuple[int, int, int], num_classes: int) -> Network:
+        draw = {"python": random.random, "numpy": np.random.random}[self.generator]
+
+        class Dropped(nn.Module):
+            def forward(self, images: Tensor) -> Tensor:
+                return images if draw() < 0.999 else -images  # seldom another step
+
+        features = nn.Sequential(nn.Flatten(), Dropped())
+        return Network(features, nn.Linear(math.prod(input_shape), num_classes))
+
+
+@pytest.mark.parametrize("generator", ["python", "numpy"])
+def test_a_step_that_draws_on_the_host_stays_eager(generator: str, captures: list[str]) -> None:
+    """A graph would repeat one draw for ever, and one comparison seldom shows it."""
+    plain = learner()
+    config = replace(plain.config, model=DroppingLayers(generator=generator))
+    made = trained(Learner(config, plain.data, CPU))
+    assert made.eager_because == "a step draws random numbers on the host"
+    assert captures and made.facts()["step"] == "eager"
 
 
 @pytest.mark.parametrize("name", ["cnn", "resnet18"])
