@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import random
 import warnings
 from collections import deque
@@ -242,11 +243,10 @@ def _set_random_state(device: torch.device, state: Tensor) -> None:
         torch.set_rng_state(state)
 
 
-def _drawn_on_host(device: torch.device) -> tuple[Any, ...]:
+def _drawn_on_host(device: torch.device) -> bytes:
     """The states of the generators from which a module of somebody's own may draw on the host."""
-    name, keys, *rest = np.random.get_state()
-    torch_own = () if device.type == "cpu" else (torch.get_rng_state().numpy().tobytes(),)
-    return random.getstate(), name, keys.tobytes(), *rest, *torch_own
+    on_host = None if device.type == "cpu" else torch.get_rng_state().numpy()
+    return pickle.dumps((random.getstate(), np.random.get_state(), on_host))
 
 
 def captures(device: torch.device) -> bool:
