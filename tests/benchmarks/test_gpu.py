@@ -198,7 +198,7 @@ def test_the_ladder(here: argparse.Namespace, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(throughput, "ON_CPU", ("loader", "former", *arms))
     found = stages.ladder("airbench")(here)
     assert found.pop("airbench") == (
-        "did not start: ModuleNotFoundError: No module named 'airbench'"
+        "did not start: ModuleNotFoundError: No module named 'airbench' (exit code 1)"
     )
     assert list(found) == ["loader", *arms] and min(found.values()) > 0
 
