@@ -47,4 +47,10 @@ def test_a_question_needs_no_full_stop() -> None:
     assert joined("published by whom?") == "published by whom?"
     assert nearest("zzz", ["gamma", "lr"]) == "Valid values: gamma, lr."
     assert nearest("zzz", []) == "Valid values: none."
+    assert nearest("acc", ["nll", "accuracy", "ts_accuracy"]) == "Did you mean 'accuracy'?"
+    many = [f"metric_{number}" for number in range(62)]
+    few = ", ".join(many[:10])
+    assert nearest("zzz", many) == f"Valid values: {few} and 52 more."
+    listed = f"Valid values: {few} and 52 more; `calstudy list metrics` has all."
+    assert nearest("zzz", many, "`calstudy list metrics` has all") == listed
     assert nearest("lr", ["optimizer.lr"]) == "Did you mean 'optimizer.lr'?"

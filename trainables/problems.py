@@ -6,6 +6,8 @@ from difflib import get_close_matches
 from typing import Any
 
 SIMILAR = 0.6  # of difflib's ratio; below it, `pruner` is near `record` and `csv` near `svhn`
+MOST_LISTED = 30  # valid values in a message; of more it names the first few
+FEW = 10
 
 
 class UserError(Exception):
@@ -61,12 +63,19 @@ def joined(found: str, mend: str = "") -> str:
     return f"{first} {mend}" if mend else first
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """The mend of a misspelt word: "Did you mean 'gamma'?", by difflib, letters or a path's
-    end; else all valid values."""
+def nearest(word: str, known: Iterable[str], listed: str = "") -> str:
+    """The mend of a misspelt word: "Did you mean 'gamma'?", by difflib, letters, a path's end or
+    a name's beginning (`acc`); else the valid values, of many the first few and where all are
+    `listed`."""
     names = list(known)
-    others = (name for name in names if sorted(name) == sorted(word) or name.endswith(f".{word}"))
-    close = [*get_close_matches(word, names, n=1, cutoff=SIMILAR), *others]
+    close = [
+        *get_close_matches(word, names, n=1, cutoff=SIMILAR),
+        *(name for name in names if sorted(name) == sorted(word) or name.endswith(f".{word}")),
+        *(name for name in names if len(word) > 1 and name.startswith(word)),
+    ]
     if close:
         return f"Did you mean '{close[0]}'?"
-    return f"Valid values: {', '.join(names) or 'none'}."
+    if len(names) <= MOST_LISTED:
+        return f"Valid values: {', '.join(names) or 'none'}."
+    shown = f"Valid values: {', '.join(names[:FEW])} and {len(names) - FEW:,} more"
+    return f"{shown}; {listed}." if listed else f"{shown}."

@@ -59,17 +59,22 @@ def export(
     card shows the test results of all seeds. accuracy~best: not significantly worse than the best
     on validation. knee: the compromise on the Pareto front.
     """
-    from study.answer.choice import refuse_confirmation, unfinished_lines
-    from study.answer.confirmation import results_of, search_of
-    from study.registry.export import export as export_model
-    from study.schema.objective import IN_WORDS, RAW, TEMPERATURE, other_than, searched_for
+    from study.registry.names import check_names
     from study.schema.uris import public_uri
     from study.store.study import check_home, open_study
 
     if trial is not None and pick is not None:
         raise click.UsageError("use one of --trial and --pick.")
+    check_names(name, alias)
     opened = open_study(study, storage)
     check_home(opened)
+    if trial is not None:
+        opened.records().named(trial, "--trial")
+    from study.answer.choice import refuse_confirmation, unfinished_lines
+    from study.answer.confirmation import results_of, search_of
+    from study.registry.export import export as export_model
+    from study.schema.objective import IN_WORDS, RAW, TEMPERATURE, other_than, searched_for
+
     if trial is None:
         refuse_confirmation(opened)
     uri = opened.tracking(tracking)

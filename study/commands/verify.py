@@ -57,7 +57,7 @@ def verify(
     """
     if keep is not None and os.path.lexists(keep):
         raise click.UsageError(f"--keep: {keep} exists. Name a folder that does not.")
-    from study.registry.verify import verify as verify_model
+    from study.registry.verification import verify as verify_model
     from study.schema.uris import resolve_uri
     from study.store.study import storage_root
     from study.terminal.layout import Table

@@ -12,17 +12,16 @@ import torch
 from study.answer.choice import Choice
 from study.answer.confirmation import search_of
 from study.registry.model_card import Facts, confirmed_facts, confirmed_floors
-from study.registry.registered_model import NotVerified
+from study.registry.names import ExportError, check_names
 from study.registry.upload import (
     Candidate,
-    ExportError,
-    check_names,
     quiet,
     register_once,
     run_of,
     server,
     version_at,
 )
+from study.registry.verification import NotVerified
 from study.registry.verify import (
     SAME_PATH_LIMIT,
     metrics_of_probs,

@@ -10,6 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from study.registry.program import FILE, ProgramError, check_program
+from study.registry.verification import NotVerified
 from trainables.outputs.classifier import batches
 
 if TYPE_CHECKING:
@@ -17,10 +18,6 @@ if TYPE_CHECKING:
     from mlflow.pyfunc import PyFuncModel
 
 DATA = "data"  # MLflow's folder of the program
-
-
-class NotVerified(Exception):
-    """The comparison cannot be made: why, in one line."""
 
 
 def load_registered(directory: Path) -> PyFuncModel:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
@@ -18,21 +17,20 @@ import numpy as np
 import torch
 
 from study.registry.model_card import Facts, card
+from study.registry.names import ExportError
 from study.registry.registered_model import (
-    NotVerified,
     load_registered,
     predict_registered,
     refuse_code,
     rows_of,
 )
+from study.registry.verification import RETRIES, NotVerified, missing_database
 from study.registry.verify import (
     CARD,
     PROBABILITIES,
     RECORD,
-    RETRIES,
     SAME_PATH_LIMIT,
     first_line,
-    missing_database,
     tag_value,
 )
 from study.store.driver_lock import export_lock
@@ -57,7 +55,6 @@ from study.tracking.registered import (
 )
 from trainables.loading.cache import Split
 from trainables.outputs.classifier import Classifier
-from trainables.problems import UserError
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -77,10 +74,6 @@ RESTORE = (
     "Restore it from a backup, or delete it in MLflow; then export again. Nothing was registered or"
     " moved."
 )
-
-
-class ExportError(UserError):
-    """A model that was not registered: one line with the reason and the fix."""
 
 
 @dataclass(frozen=True)
@@ -185,25 +178,6 @@ def server(tracking_uri: str) -> Iterator[MlflowClient]:
         if known or s3_problem(error) or driver_problem(error):
             raise ExportError(what_happened(error, tracking_uri)) from None
         raise
-
-
-def check_names(name: str, alias: str | None) -> None:
-    """Reject early what the registry would reject after the upload."""
-    if not name.strip() or name.startswith("..") or name == "." or set(name) & set("/:@?%"):
-        raise ExportError(
-            f"Invalid model name '{name}'",
-            "It must not be empty, be a path, or contain any of / : @ ? %.",
-        )
-    if alias is None:
-        return
-    if not re.fullmatch(r"[\w-]{1,255}", alias):
-        raise ExportError(
-            f"Invalid alias '{alias}'", "Use at most 255 letters, digits, '_' and '-'."
-        )
-    if re.fullmatch(r"latest|v\d+", alias, re.IGNORECASE):
-        raise ExportError(
-            f"Invalid alias '{alias}'", "MLflow reserves 'latest' and names such as 'v1'."
-        )
 
 
 def run_of(client: MlflowClient, study: Study, record: TrialRecord) -> Run:

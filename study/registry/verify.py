@@ -1,8 +1,5 @@
-"""Check that a registered model is the one that was measured.
-
-`verify` starts `python -m study.registry.verify URI`, a process of its own: it reads
-MLFLOW_TRACKING_URI and prints a VerifyReport as JSON.
-"""
+"""Check that a registered model is the one that was measured: the process that
+`study.registry.verification` starts. It reads MLFLOW_TRACKING_URI and prints a VerifyReport."""
 
 from __future__ import annotations
 
@@ -10,12 +7,9 @@ import hashlib
 import json
 import math
 import os
-import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -24,11 +18,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from study.registry.registered_model import NotVerified, load_registered, predict_registered
-from study.schema import own_code
+from study.registry.registered_model import load_registered, predict_registered
+from study.registry.verification import (
+    Comparison,
+    NotVerified,
+    VerifyReport,
+    parts_of,
+    registered_version,
+)
 from study.schema.errors import SpecError
 from study.schema.objective import RAW
-from study.schema.uris import scrub, sqlite_file
 from study.store.study import EXTENSIONS, open_directory
 from study.tracking.client import PREFIX, driver_problem, s3_problem
 from study.tracking.locations import present_location
@@ -41,7 +40,6 @@ from trainables.metrics.binned import equal_mass_index, equal_width_index
 from trainables.plugins import changed_files, use_extensions
 
 if TYPE_CHECKING:
-    from mlflow import MlflowClient
     from mlflow.entities.model_registry import ModelVersion
 
 # Our files among the model's artifacts.
@@ -56,47 +54,7 @@ BINS = 15
 LONGEST_TAG = 100_000  # characters: MLflow's MAX_MODEL_REGISTRY_TAG_VALUE_LENGTH
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """One comparison: the value found and its limit."""
-
-    name: str
-    found: float
-    limit: float
-    ok: bool
-
-
-@dataclass(frozen=True)
-class VerifyReport:
-    """`problem`: why nothing was compared. `flipped`: samples on a tie that fell the other way."""
-
-    model: str
-    checks: tuple[Comparison, ...] = ()
-    num_samples: int = 0
-    flipped: int = 0
-    metrics: dict[str, float | None] = field(default_factory=dict)
-    problem: str | None = None
-
-    @property
-    def ok(self) -> bool:
-        return self.problem is None and bool(self.checks) and all(check.ok for check in self.checks)
-
-    def to_json(self) -> dict[str, object]:
-        """Plain values; None for a number that is not finite."""
-        checks = [{**asdict(check), "found": _finite(check.found)} for check in self.checks]
-        return {"ok": self.ok, **asdict(self), "checks": checks}
-
-    @classmethod
-    def from_json(cls, plain: Mapping[str, Any]) -> VerifyReport:
-        rest = {key: value for key, value in plain.items() if key not in ("ok", "checks")}
-        checks = [
-            {**check, "found": math.nan if check["found"] is None else check["found"]}
-            for check in plain["checks"]
-        ]
-        return cls(checks=tuple(Comparison(**check) for check in checks), **rest)
-
-
-# ---- shared by export and verify -----------------------------------------------------------------
+# ---- shared with export --------------------------------------------------------------------------
 
 
 def validation_of(dataset: Dataset, seed: int, digest: str) -> tuple[Prepared, Split]:
@@ -192,62 +150,6 @@ def _check(name: str, found: float, limit: float, is_tie: bool = False) -> Compa
 
 # ---- the caller ----------------------------------------------------------------------------------
 
-# MLflow's 7 retries wait four minutes for an unreachable server; 3 wait a quarter of a minute.
-RETRIES = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
-
-
-def verify(
-    model_uri: str,
-    tracking_uri: str,
-    storage: Path,
-    extensions: Path | None = None,
-    keep: Path | None = None,
-) -> VerifyReport:
-    """Compare a version's files with their registered digests, then its predictions in a process
-    that refuses pickle.
-
-    storage: where a study may lie whose own data set it needs, unless `extensions` has it.
-    keep: a new folder for the files that were verified.
-    """
-    missing = missing_database(tracking_uri)
-    if missing is not None:
-        return VerifyReport(
-            model_uri,
-            problem=f"no MLflow database at {missing}; give its location with --tracking.",
-        )
-    ours = own_code.environment()
-    environment = {
-        **{key: value for key, value in ours.items() if key != "MLFLOW_REGISTRY_URI"},
-        "MLFLOW_TRACKING_URI": tracking_uri,
-        "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
-        "MLFLOW_DEFAULT_PREDICTION_DEVICE": "cpu",
-        "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
-        RETRIES: os.environ.get(RETRIES) or "3",
-        "CUDA_VISIBLE_DEVICES": "",
-    }
-    given = [str(storage), str(extensions or ""), str(keep or "")]
-    # -P: a file in the user's working directory must not shadow a library.
-    command = [sys.executable, "-P", "-m", "study.registry.verify", model_uri, *given]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    lines = done.stdout.splitlines()
-    if done.returncode != 0 or not lines:
-        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
-        return VerifyReport(
-            model_uri,
-            problem=f"the verification process exited with code {done.returncode}: {last}",
-        )
-    report = VerifyReport.from_json(json.loads(lines[-1]))
-    return replace(report, problem=report.problem and scrub(report.problem, tracking_uri))
-
-
-def missing_database(tracking_uri: str) -> Path | None:
-    """The missing file of an SQLite URI, if so: MLflow would create an empty one."""
-    path = sqlite_file(tracking_uri)
-    if path is None or path.is_file():
-        return None
-    return path
-
-
 # ---- the fresh process ---------------------------------------------------------------------------
 
 
@@ -262,7 +164,7 @@ def examine(
     from mlflow.artifacts import download_artifacts
 
     client = mlflow.MlflowClient()
-    version = _version(client, model_uri)
+    version = registered_version(client, *parts_of(model_uri))
     uri = f"models:/{version.name}/{version.version}"
     with TemporaryDirectory(prefix="calstudy-") as folder:
         recorded = client.get_model_version_download_uri(version.name, version.version)
@@ -324,19 +226,6 @@ def _compare_files(directory: Path, version: ModelVersion) -> None:
         raise NotVerified(
             f"its files are not those registered, and were not opened: {'; '.join(problems)}."
         )
-
-
-def _version(client: MlflowClient, model_uri: str) -> ModelVersion:
-    parts = re.fullmatch(r"models:/([^/]+)([/@])([^/@]+)", model_uri)
-    if parts is None:
-        raise NotVerified(
-            f"'{model_uri}' is not a model version; give models:/NAME/VERSION or"
-            " models:/NAME@ALIAS."
-        )
-    name, separator, which = parts.groups()
-    if separator == "/" and which.isdigit():
-        return client.get_model_version(name, which)
-    return client.get_model_version_by_alias(name, which)  # to MLflow `latest` is an alias too
 
 
 def _listed(names: list[str]) -> str:

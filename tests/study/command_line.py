@@ -23,7 +23,7 @@ from benchmarks.chaos.processes import ACTOR, MARK, marked
 from study.cli import main
 from study.engine import run
 from study.engine.search import LedgerSearch
-from study.registry import verify
+from study.registry import verification, verify
 from tests.shared import note_silence, with_empty_mlflow
 from tests.study.made import Places
 from trainables.training.trainable import CalibrationTrainable
@@ -113,7 +113,7 @@ def _here(words: Sequence[object], check: int | None) -> tuple[str, str]:
         patch.setattr(run, "_tune", trained_here)
         if check == 0:
             patch.setattr(run, "TRACKING_PATIENCE", 240.0)  # the machine may be busy
-        patch.setattr(verify, "subprocess", SimpleNamespace(run=verified_here))
+        patch.setattr(verification, "subprocess", SimpleNamespace(run=verified_here))
         with pytest.raises(SystemExit) as ended:
             main([*map(str, words)])
     assert check is None or ended.value.code == check, shown.getvalue() + said.getvalue()

@@ -105,7 +105,8 @@ def check(name: str) -> None:
         mend = f"Use {plain}, or {AFTER_TEMPERATURE}{score} for what is left."
         raise FieldError("", found, mend)
     if name not in names():
-        raise FieldError("", f"there is no metric '{name}'", nearest(name, names()))
+        listed = "`calstudy list metrics` has all"
+        raise FieldError("", f"there is no metric '{name}'", nearest(name, names(), listed))
 
 
 def describe(name: str) -> Metric:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import random
 import warnings
 from collections import deque
@@ -243,10 +242,12 @@ def _set_random_state(device: torch.device, state: Tensor) -> None:
         torch.set_rng_state(state)
 
 
-def _drawn_on_host(device: torch.device) -> bytes:
+def _drawn_on_host(device: torch.device) -> tuple[object, ...]:
     """The states of the generators from which a module of somebody's own may draw on the host."""
-    on_host = None if device.type == "cpu" else torch.get_rng_state().numpy()
-    return pickle.dumps((random.getstate(), np.random.get_state(), on_host))
+    of_numpy: Any = np.random.get_state()
+    name, keys, *position = of_numpy
+    of_torch = b"" if device.type == "cpu" else torch.get_rng_state().numpy().tobytes()
+    return random.getstate(), name, keys.tobytes(), *position, of_torch
 
 
 def captures(device: torch.device) -> bool:

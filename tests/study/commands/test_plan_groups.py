@@ -12,7 +12,8 @@ from PIL import Image
 
 from study.analysis.taken import _split
 from study.machines.submit import refuse_relative_paths
-from study.registry.verify import NotVerified, validation_of
+from study.registry.verification import NotVerified
+from study.registry.verify import validation_of
 from study.schema.errors import SpecError
 from study.schema.reading import read_spec
 from study.schema.try_first import OTHER_SPLIT, SAME

@@ -21,18 +21,17 @@ from pytest import approx
 
 from study.answer.choice import Choice
 from study.registry import export as exporting
-from study.registry import verify as verifying
+from study.registry import verification
 from study.registry.export import Exported, export
-from study.registry.registered_model import NotVerified
-from study.registry.upload import ExportError, check_names
-from study.registry.verify import examine, verify
+from study.registry.names import ExportError, check_names
+from study.registry.verification import NotVerified, verify
+from study.registry.verify import examine
 from study.schema.reading import spec_from_mapping
 from study.store.recorded import Recorded
 from study.store.study import Study
 from study.store.trials import TrialRecord
 from study.tracking.registered import digests_of
 from tests import references
-from tests.study.command_line import verified_here
 from trainables.config import TrialConfig
 from trainables.files.digest import file_digest
 from trainables.loading.cache import DataDigests, load_split
@@ -449,9 +448,21 @@ def test_verify_in_a_fresh_process(
 def test_verify_of_what_is_not_there(
     trained: Trained, exported: Exported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verifying, "subprocess", SimpleNamespace(run=verified_here))
-    report = verify("models:/digits/99", trained.uri, tmp_path)
-    assert not report.ok and "99" in (report.problem or "")
+    def started(*words: object, **how: object) -> None:
+        raise AssertionError("a name is looked up before another process is started")
+
+    monkeypatch.setattr(verification, "subprocess", SimpleNamespace(run=started))
+    trained.client.set_registered_model_alias("digits", "the-best", "1")
+    versions = trained.client.search_model_versions("name = 'digits'")
+    numbers = ", ".join(sorted(str(each.version) for each in versions))
+    there = f"there is no registered model 'digitz' at {trained.uri}."
+    for uri, said in {
+        "models:/digits/99": f"digits has no version 99. It has: {numbers}.",
+        "models:/digitz/1": f"{there} Did you mean 'digits'?",
+        "models:/digits@the-bst": "digits has no alias 'the-bst'. Did you mean 'the-best'?",
+    }.items():
+        assert verify(uri, trained.uri, tmp_path).problem == said
+    trained.client.delete_registered_model_alias("digits", "the-best")
     report = verify(exported.uri, f"sqlite:///{tmp_path}/none.db", tmp_path)
     assert not report.ok and "none.db" in (report.problem or "")
     assert not (tmp_path / "none.db").exists()

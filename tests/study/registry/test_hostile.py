@@ -11,7 +11,7 @@ import mlflow.pyfunc
 import pytest
 
 from study.registry.export import Exported
-from study.registry.registered_model import NotVerified
+from study.registry.verification import NotVerified
 from study.registry.verify import _own_extensions
 from study.store.study import write_study_file
 from study.tracking.registered import differences

@@ -15,8 +15,8 @@ from pytest import approx
 
 from study.answer.choice import Choice
 from study.registry.export import export
-from study.registry.registered_model import NotVerified
-from study.registry.upload import ExportError
+from study.registry.names import ExportError
+from study.registry.verification import NotVerified
 from study.schema.objective import RAW, TEMPERATURE
 from study.tracking.registered import digests_of
 from tests import references

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from study.registry.registered_model import NotVerified
-from study.registry.verify import VerifyReport, _keep, compare, metrics_of_probs
+from study.registry.verification import NotVerified, VerifyReport
+from study.registry.verify import _keep, compare, metrics_of_probs
 
 
 def tied() -> tuple[np.ndarray, np.ndarray, torch.Tensor]:

@@ -10,7 +10,7 @@ import pytest
 
 from study.engine import preparation, run
 from study.engine.search import LedgerSearch
-from study.registry import verify
+from study.registry import verification
 from study.schema.errors import LedgerError
 from study.store.ledger import Ledger, open_storage
 from study.store.study import Study, open_study, reopened, write_study_file
@@ -132,8 +132,8 @@ def test_the_process_that_verifies_has_no_password_on_its_command_line(
         commands.append(command)
         return subprocess.CompletedProcess(command, 1, "", "not now")
 
-    monkeypatch.setattr(verify.subprocess, "run", started)
-    assert "not now" in str(verify.verify("models:/m/1", TRACKING, Path("storage")).problem)
+    monkeypatch.setattr(verification.subprocess, "run", started)
+    assert "not now" in str(verification.verify("models:/m/1", TRACKING, Path("storage")).problem)
     assert any("study.registry.verify" in command for command in commands)
     assert PASSWORD not in repr(commands)
 

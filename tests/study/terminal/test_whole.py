@@ -20,7 +20,7 @@ from study.audit.result import AuditReport, Check, Epochs, Offender
 from study.commands import audit as audit_command
 from study.commands import confirm as confirm_command
 from study.machines import doctor
-from study.registry import verify as registry_verify
+from study.registry import verification
 from study.schema.explain import explain
 from study.schema.objective import Objective
 from study.schema.reading import read_spec
@@ -303,16 +303,16 @@ def moments(values: Any, metric: str) -> list[str]:
 def test_verify(width: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     names = ["probabilities", "metric ts_classwise_ece", "metric auroc_confidence_of_a_long_name"]
     checks = tuple(
-        registry_verify.Comparison(name, 1.25e-7 * n, 1e-6, True) for n, name in enumerate(names, 1)
+        verification.Comparison(name, 1.25e-7 * n, 1e-6, True) for n, name in enumerate(names, 1)
     )
-    report = registry_verify.VerifyReport("models:/digits/1", checks, 287)
-    monkeypatch.setattr(registry_verify, "verify", lambda *words: report)
+    report = verification.VerifyReport("models:/digits/1", checks, 287)
+    monkeypatch.setattr(verification, "verify", lambda *words: report)
     rows = [[check.name, f"{check.found:g}", f"{check.limit:g}", "ok"] for check in checks]
     assert_whole(shown("verify", "models:/digits/1", "--details"), rows, width)
     line = "models:/digits/1: verified on 287 validation samples, 3 checks"
     assert shown("verify", "models:/digits/1").split("\n") == [line, ""]
-    off = registry_verify.Comparison("metric ece", 0.1, 1e-6, False)
-    report = registry_verify.VerifyReport("models:/digits/1", (*checks, off), 287)
+    off = verification.Comparison("metric ece", 0.1, 1e-6, False)
+    report = verification.VerifyReport("models:/digits/1", (*checks, off), 287)
     assert_whole(
         shown("verify", "models:/digits/1", check=1),
         [*rows, ["metric ece", "0.1", "1e-06", "DIFFERS"]],

@@ -1,0 +1,30 @@
+"""What a registered model and its alias may be called: MLflow's rules, asked before any work."""
+
+from __future__ import annotations
+
+import re
+
+from trainables.problems import UserError
+
+
+class ExportError(UserError):
+    """A model that was not registered: one line with the reason and the fix."""
+
+
+def check_names(name: str, alias: str | None) -> None:
+    """Reject early what the registry would reject after the upload."""
+    if not name.strip() or name.startswith("..") or name == "." or set(name) & set("/:@?%"):
+        raise ExportError(
+            f"Invalid model name '{name}'",
+            "It must not be empty, be a path, or contain any of / : @ ? %.",
+        )
+    if alias is None:
+        return
+    if not re.fullmatch(r"[\w-]{1,255}", alias):
+        raise ExportError(
+            f"Invalid alias '{alias}'", "Use at most 255 letters, digits, '_' and '-'."
+        )
+    if re.fullmatch(r"latest|v\d+", alias, re.IGNORECASE):
+        raise ExportError(
+            f"Invalid alias '{alias}'", "MLflow reserves 'latest' and names such as 'v1'."
+        )
