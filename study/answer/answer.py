@@ -43,6 +43,7 @@ from study.answer.phrases import (
     why,
     words_text,
 )
+from study.answer.registering import registering
 from study.answer.serving import other_way, temperature_text
 from study.schema.temperature import temperature_note
 from study.store.confirmed import RESTORE, can_confirm_itself, matters_at_opening
@@ -307,7 +308,7 @@ def _confirmed(found: Results, confirmation: Confirmation, level: float) -> Answ
         if study.serves != study.recorded.serves:  # asked for here alone
             which = ("--trial", choice.record.name, f"--{study.serves}")
             exported = choice.study.command("export", *which, "--name", study.name)
-        following.insert(0, (exported, "registers it"))
+        following.insert(0, registering(study, choice, exported))
     sentences += [_changed_matters(study), *_asides(found)]
     how = served(study) + ("; files of its confirmation are lost" if lost else "")
     first = headline(name_of(choice.row, texts), how, words)

@@ -61,6 +61,7 @@ def export(
     """
     from study.registry.names import check_names
     from study.schema.uris import public_uri
+    from study.store.exports import ExportedModel, note_export
     from study.store.study import check_home, open_study
 
     if trial is not None and pick is not None:
@@ -109,6 +110,10 @@ def export(
         f"largest difference from the measured probabilities: {exported.largest_difference:.1e}"
     )
     where = public_uri(opened.tracking_as_given(tracking) or uri)
+    note_export(
+        search.directory,
+        ExportedModel(choice.study.name, exported.trial, exported.serves, exported.uri, where),
+    )
     console.say(f"check it: calstudy verify {exported.uri} --tracking {where}")
 
 

@@ -16,6 +16,7 @@ from study.answer.answer import answer
 from study.answer.choice import choose
 from study.answer.confirmation import results_of
 from study.store import openings
+from study.store.exports import ExportedModel, note_export
 from study.store.files import stored_predictions
 from study.store.ledger import Ledger, open_storage
 from study.store.study import Study, open_study
@@ -327,6 +328,17 @@ def test_of_what_was_confirmed_the_lowest_sum(tmp_path: Path) -> None:
     )
     command = f"calstudy export small --name small --storage {tmp_path}"
     assert found.next[0] == (command, "registers it")
+    made = found.choice
+    assert made is not None
+    uri = "models:/small/2"
+    noted = ExportedModel(made.study.name, made.record.name, study.serves, uri, "http://server")
+    note_export(study.directory, replace(noted, uri="models:/small/1"))
+    note_export(study.directory, replace(noted, serves="temperature", uri="models:/small/3"))
+    note_export(study.directory, noted)
+    checks = f"calstudy verify {uri} --tracking http://server"
+    assert answer(results_of(study)).next[0] == (checks, "checks it; it is registered")
+    (study.directory / "registered.json").write_text('[{"torn')
+    assert answer(results_of(study)).next == found.next
     scaled = answer(results_of(study.served_as("temperature")))
     assert scaled.choice is not None
     which = f"--trial {scaled.choice.record.name} --temperature"

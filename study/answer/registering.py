@@ -1,0 +1,19 @@
+"""What is next for a model: to be registered, or, once it is, to be verified."""
+
+from __future__ import annotations
+
+import shlex
+
+from study.answer.choice import Choice
+from study.store.exports import exported_models
+from study.store.study import Study
+
+
+def registering(study: Study, choice: Choice, command: str) -> tuple[str, str]:
+    """The next command, and what it does. study: the search; command: the one that registers."""
+    for made in reversed(exported_models(study.directory)):
+        found = (made.study, made.trial, made.serves)
+        if found == (choice.study.name, choice.record.name, study.serves):
+            words = ("calstudy", "verify", made.uri, "--tracking", made.tracking)
+            return shlex.join(words), "checks it; it is registered"
+    return command, "registers it"
