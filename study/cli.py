@@ -47,7 +47,7 @@ GROUPS = {
     "Reproduce a paper": ("reproduce",),
     "Check and repair": ("audit", "adopt", "sync"),
     "Cluster": ("doctor", "submit", "jobs", "logs", "stop"),
-    "Free disk": ("delete", "prune"),
+    "Free disk": ("delete", "slim"),
 }
 
 

@@ -253,7 +253,7 @@ def served_with_nll(study: Study) -> tuple[Objective, ...]:
 
 
 def on_a_front(study: Study, eligible: Sequence[TrialRecord]) -> list[TrialRecord]:
-    """The trials whose models `keep_models: front` and `prune` keep: what a choice may take.
+    """The trials whose models `keep_models: front` and `slim` keep: what a choice may take.
 
     On the front of the objectives; of the objectives as served, for the knee; or of these and NLL,
     which breaks ties.

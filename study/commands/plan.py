@@ -18,6 +18,7 @@ from study.terminal.console import (
     errors,
     json_option,
     print_json,
+    reading_width,
     refuse_cpus,
     storage_option,
 )
@@ -315,7 +316,7 @@ def _print_explained(study: StudySpec) -> None:
     made = Table("key", "value", "default", "allowed", "meaning or source")
     for row in explain(study):
         made.add_row(*row)
-    console.print(made)
+    console.print(made, width=reading_width())
     _print_kept(study)
 
 

@@ -56,7 +56,7 @@ class Recorded(Record):
     tracking: str | None = None
     ledger_made: bool | None = None  # once it is; it is then never made again
     kept_by_other_rules: bool | None = None  # models, of a front that was another
-    pruned: bool | None = None  # models are gone on purpose
+    pruned: bool | None = None  # models are gone on purpose: `calstudy slim`
     confirmation: Opened | None = None  # before the first opening of test
     matters_at_opening: dict[str, float] | None = None  # in each objective, at the first one
 

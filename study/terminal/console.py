@@ -84,6 +84,19 @@ class OurConsole(SafeConsole):
 
 
 UNLIMITED = 1_000_000  # columns
+WIDTH = 100  # of what is read and not parsed, where no terminal says another
+
+
+def reading_width() -> int:
+    """The columns of the terminal, though the output goes into a pager or a file."""
+    if (said := os.environ.get("COLUMNS", "")).isdecimal():
+        return int(said)
+    for number in (1, 2, 0):
+        with suppress(OSError):
+            return os.get_terminal_size(number).columns or WIDTH
+    return WIDTH
+
+
 # Markup off: a reason, a path or a range may hold [brackets].
 console = OurConsole(highlight=False, markup=False)
 errors = OurConsole(stderr=True, highlight=False, soft_wrap=True, markup=False)

@@ -21,7 +21,7 @@ COMMANDS = {
     "figures": (),
     "report": (),
     "audit": (),
-    "prune": ("--yes",),
+    "slim": ("--yes",),
     "export": ("--name", "m"),
     "delete": ("--yes",),
 }

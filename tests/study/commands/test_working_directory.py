@@ -80,7 +80,7 @@ def test_no_command_imports_from_it(trap: Path, tmp_path: Path) -> None:
         "sync small",
         "reproduce",
         "doctor small.yaml",
-        "prune small --yes",
+        "slim small --yes",
         "delete small --yes",
     ]
     assert {words.split()[0] for words in commands} | APART == set(calstudy.list_commands(None))  # type: ignore[arg-type]

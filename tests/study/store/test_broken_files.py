@@ -185,7 +185,7 @@ def every_command(storage: Path) -> list[list[Any]]:
         "audit",
         "confirm",
         "sync",
-        "prune",
+        "slim",
     ]
     every: list[list[Any]] = [[name, "small"] for name in named]
     return [

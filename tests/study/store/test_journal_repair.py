@@ -87,7 +87,7 @@ def test_a_link_to_nothing_makes_no_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [("status",), ("audit",), ("delete", "--yes"), ("prune", "--yes")]
+    "command", [("status",), ("audit",), ("delete", "--yes"), ("slim", "--yes")]
 )
 def test_no_command_changes_what_a_study_calls_its_ledger(
     tmp_path: Path, command: tuple[str, ...]

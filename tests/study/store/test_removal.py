@@ -1,4 +1,4 @@
-"""Studies deleted and pruned: what is listed goes, nothing else, and a kill
+"""Studies deleted and slimmed: what is listed goes, nothing else, and a kill
 midway leaves no riddle."""
 
 import shutil
@@ -127,12 +127,12 @@ def test_a_ledger_elsewhere_loses_this_study_alone(tmp_path: Path) -> None:
     assert len(open_study("one", str(tmp_path)).records()) == 1
 
 
-def test_pruning_keeps_the_models_of_the_front(storage: Path) -> None:
+def test_slimming_keeps_the_models_of_the_front(storage: Path) -> None:
     study = open_study("small", str(storage))
     before = {
         record.name for record in study.records() if (study.files(record) / "model.pt").is_file()
     }
-    here("prune", "small", "--keep", "front", "--yes", "--storage", storage)
+    here("slim", "small", "--keep", "front", "--yes", "--storage", storage)
     after = {
         record.name for record in study.records() if (study.files(record) / "model.pt").is_file()
     }
@@ -143,7 +143,7 @@ def test_pruning_keeps_the_models_of_the_front(storage: Path) -> None:
     said = here("export", "small", "--trial", gone, "--name", "m", "--storage", storage, check=2)
     assert "model.pt is missing. Only models on the front were kept" in said
     assert "nothing to delete" in here(
-        "prune", "small", "--keep", "front", "--yes", "--storage", storage
+        "slim", "small", "--keep", "front", "--yes", "--storage", storage
     )
     here(
         "run", write_spec(storage / "small.yaml", methods=["focal"], trials=4), "--storage", storage
@@ -152,8 +152,8 @@ def test_pruning_keeps_the_models_of_the_front(storage: Path) -> None:
     assert audit(open_study("small", str(storage)), embedded_tracking(storage)).clean
 
 
-def test_a_confirmation_is_not_pruned(storage: Path) -> None:
-    here("prune", "small-confirm", "--keep", "front", "--yes", "--storage", storage, check=2)
+def test_a_confirmation_is_not_slimmed(storage: Path) -> None:
+    here("slim", "small-confirm", "--keep", "front", "--yes", "--storage", storage, check=2)
 
 
 # ---- what a kill leaves, without a trained study -------------------------------------------------

@@ -88,7 +88,7 @@ LOST: dict[str, tuple[Callable[[Path], Any], str]] = {
         "has no focal/0001",
     ),
 }
-COMMANDS = ["status", "pareto", "answer", "trials", "report", "figures", "audit", "sync", "prune"]
+COMMANDS = ["status", "pareto", "answer", "trials", "report", "figures", "audit", "sync", "slim"]
 
 
 @pytest.mark.parametrize("lost", LOST)

@@ -17,7 +17,7 @@ from study.terminal.console import ask_to_delete, console, human_bytes, storage_
 )
 @yes_option
 @storage_option
-def prune(study: str, keep: str, yes: bool, storage: str | None) -> None:
+def slim(study: str, keep: str, yes: bool, storage: str | None) -> None:
     """Delete the models of trials that are not on the Pareto front.
 
     Predictions, metrics and histories stay, so reports and intervals can still be made; a deleted
