@@ -107,10 +107,12 @@ def evaluate(
 ) -> None:
     """Compute the metrics of any model's predictions.
 
-    FILE is an npz with `logits` or `probs` [N, K] and `labels` [N]; `groups` [N], numbers or text,
-    says which samples belong together. Shows accuracy, NLL, Brier score, ECE, MCE, adaptive ECE,
-    classwise ECE and debiased L2 error, before and after temperature scaling, cross-fitted within
-    the file. JSON gives the latter the prefix ts_ and leaves out undefined values.
+    FILE is an npz with `logits` or `probs` [N, K] and `labels` [N], or a csv or parquet file with
+    columns label, and logit_0, logit_1, ... or prob_0, prob_1, ...; `groups` [N] (a column group),
+    numbers or text, says which samples belong together. Shows accuracy, NLL, Brier score, ECE, MCE,
+    adaptive ECE, classwise ECE and debiased L2 error, before and after temperature scaling,
+    cross-fitted within the file. JSON gives the latter the prefix ts_ and leaves out undefined
+    values.
     """
     _check(named, every, intervals, level, bins)
     asked = Request(
@@ -253,13 +255,12 @@ def _post_hoc(predictions: Predictions, asked: Request, say: Say) -> dict[str, d
 
 def _apart(predictions: Predictions, file: Path, ood: Path) -> dict[str, float]:
     """AUROC and FPR95 of every score; ts_: both sets at the temperature fitted on the first."""
-    from trainables.files.arrays import array_headers
     from trainables.metrics import out_of_distribution
-    from trainables.outputs.predictions import load_logits
+    from trainables.outputs.predictions import has_groups, load_logits
 
     own = predictions.logits
     other = load_logits(ood)
-    if "groups" in array_headers(ood, "an npz"):
+    if has_groups(ood):
         errors.say(f"{ood}: its groups are not used; each sample counts by itself.")
     if own.shape[1] != other.shape[1]:
         raise FieldError(

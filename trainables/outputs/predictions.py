@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from trainables import metrics
-from trainables.files.arrays import read_arrays, write_arrays
+from trainables.files.arrays import array_headers, read_arrays, write_arrays
 from trainables.groups import renumbered
 from trainables.kinds import count_of
 from trainables.metrics.shared import post_hoc
@@ -20,6 +20,8 @@ from trainables.problems import FieldError, nearest
 # Bytes a value beside the array that `evaluate` takes, as measured: casts to float64, a logarithm,
 # softmaxes of both.
 WORKING = {"logits": 96, "probs": 96, "labels": 16, "groups": 48}
+WANTED = "an npz with `logits` or `probs`, and `labels`"
+TABLES = (".csv", ".parquet")
 
 
 @dataclass(frozen=True)
@@ -73,52 +75,84 @@ class Predictions:
 
     @classmethod
     def load(cls, path: Path) -> Predictions:
-        """Read an npz with `logits` or `probs`, `labels` and perhaps `groups`. Raises FieldError.
+        """Read an npz with `logits` or `probs`, `labels` and perhaps `groups`, or a csv or parquet
+        file with columns `label`, `logit_0`, ... or `prob_0`, ... and perhaps `group`.
 
         Probabilities become logits by their logarithm (a probability of 0 is -inf; if it is the
-        label's, the NLL is infinite).
+        label's, the NLL is infinite). Raises FieldError.
         """
-        arrays = read_arrays(path, "an npz with `logits` or `probs`, and `labels`", working=WORKING)
-        if "labels" not in arrays:
-            near = nearest("labels", sorted(arrays))
-            raise FieldError(str(path), "has no array 'labels'", near)
+        arrays = _arrays(path)
         logits = _logits(path, arrays)
         labels = _labels(path, arrays["labels"], *logits.shape)
         groups = None
-        if "group" in arrays and "groups" not in arrays:
-            raise FieldError(str(path), "has an array 'group'", "Call it 'groups'.")
         if "groups" in arrays:
             groups = _groups(path, arrays["groups"], len(logits))
         return cls(logits, labels, groups)
 
 
 def load_logits(path: Path) -> Tensor:
-    """The logits [N, K] of an npz with `logits` or `probs`; its labels may be of other classes."""
-    return _logits(path, read_arrays(path, "an npz with `logits` or `probs`", working=WORKING))
+    """The logits [N, K] of a file as `Predictions.load` reads it; its labels, if there are any, may
+    be of other classes."""
+    return _logits(path, _arrays(path, labelled=False))
+
+
+def has_groups(path: Path) -> bool:
+    """Whether a file as `Predictions.load` reads it says which samples belong together."""
+    if path.suffix.lower() in TABLES:
+        from trainables.outputs.prediction_tables import table_has_groups
+
+        return table_has_groups(path)
+    return "groups" in array_headers(path, WANTED)
+
+
+def _arrays(path: Path, labelled: bool = True) -> dict[str, np.ndarray]:
+    """`logits` or `probs`, `labels` if labelled, `groups` if there are any; nothing of them is
+    checked. Raises FieldError naming all that the file lacks."""
+    if path.suffix.lower() in TABLES:
+        from trainables.outputs.prediction_tables import table_arrays
+
+        return table_arrays(path, labelled)
+    arrays = read_arrays(path, WANTED, working=WORKING)
+    names = sorted(arrays)
+    lacking = (
+        {} if {"logits", "probs"} & arrays.keys() else {"logits": "neither 'logits' nor 'probs'"}
+    )
+    if labelled and "labels" not in arrays:
+        lacking["labels"] = "no array 'labels'"
+    if labelled and "group" in arrays and "groups" not in arrays:
+        lacking["groups"] = "an array 'group', which must be called 'groups'"
+    if lacking:
+        mend = f"It has {', '.join(names) or 'no arrays'}. Give {WANTED}."
+        if len(lacking) == 1:
+            mend = nearest(next(iter(lacking)), names)
+        raise FieldError(str(path), f"has {', and '.join(lacking.values())}", mend)
+    return arrays
 
 
 def _logits(path: Path, arrays: dict[str, np.ndarray]) -> Tensor:
     if "logits" in arrays:
         logits = _checked(path, "logits", arrays["logits"])
-    elif "probs" in arrays:
+    else:
         probs = _checked(path, "probs", arrays["probs"])
         with np.errstate(divide="ignore"):
             logits = np.log(probs.astype(np.float64))
-    else:
-        near = nearest("logits", sorted(arrays))
-        raise FieldError(str(path), "has neither 'logits' nor 'probs'", near)
     return torch.from_numpy(np.ascontiguousarray(logits))
 
 
 def _labels(path: Path, labels: np.ndarray, num_samples: int, num_classes: int) -> Tensor:
     where = str(path)
-    if labels.shape != (num_samples,) or not np.issubdtype(labels.dtype, np.integer):
+    is_number = np.issubdtype(labels.dtype, np.integer) or np.issubdtype(labels.dtype, np.floating)
+    if labels.shape != (num_samples,) or not is_number:
         found = f"{labels.dtype} {list(labels.shape)}"
         raise FieldError(where, f"'labels' must be integers [{num_samples}], got {found}")
+    if len(broken := np.flatnonzero(~np.isfinite(labels) | (labels != np.floor(labels)))):
+        found = f"'labels' must be whole numbers, got {labels[broken[0]]} in row {broken[0]}"
+        raise FieldError(where, found, "A label is the number of a class, from 0.")
+    labels = labels.astype(np.int64)
     if labels.min() < 0 or labels.max() >= num_classes:
         found = f"{labels.min()}..{labels.max()}"
         raise FieldError(where, f"'labels' must lie in 0..{num_classes - 1}, got {found}")
-    return torch.from_numpy(labels.astype(np.int64))
+    return torch.from_numpy(labels)
 
 
 def _groups(path: Path, groups: np.ndarray, num_samples: int) -> Tensor:
