@@ -109,10 +109,9 @@ def evaluate(
 
     FILE is an npz with `logits` or `probs` [N, K] and `labels` [N], or a csv or parquet file with
     columns label, and logit_0, logit_1, ... or prob_0, prob_1, ...; `groups` [N] (a column group),
-    numbers or text, says which samples belong together. Shows accuracy, NLL, Brier score, ECE, MCE,
-    adaptive ECE, classwise ECE and debiased L2 error, before and after temperature scaling,
-    cross-fitted within the file. JSON gives the latter the prefix ts_ and leaves out undefined
-    values.
+    numbers or text, says which samples belong together. Shows accuracy, NLL, Brier score and ECE,
+    before and after temperature scaling, cross-fitted within the file; --metrics and --all show
+    others. JSON gives the values after it the prefix ts_ and leaves out undefined ones.
     """
     _check(named, every, intervals, level, bins)
     asked = Request(
@@ -154,7 +153,7 @@ def _resamples(level: float) -> int:
 def _names(named: str | None, every: bool) -> list[str]:
     """The metrics to show, without `ts_`. Raises FieldError."""
     if named is None:
-        return list(metrics.described() if every else metrics.MAIN)
+        return list(metrics.described() if every else metrics.ESSENTIAL)
     names = [name.strip() for name in named.split(",")]
     try:
         for name in names:

@@ -21,7 +21,7 @@ from study.terminal.console import (
     storage_option,
     tracking_option,
 )
-from trainables.problems import FieldError
+from trainables.problems import FieldError, nearest
 
 if TYPE_CHECKING:
     from study.answer.confirmation import Results
@@ -49,6 +49,12 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="Rewrite the page until all trials have ended; it reloads itself.",
 )
+@click.option(
+    "--metrics",
+    "named",
+    metavar="NAMES",
+    help="Metrics of a table, such as error,ece,mce; all: every one that papers print.",
+)
 @bootstrap_option
 @interval_option
 @storage_option
@@ -59,6 +65,7 @@ def report(
     output: Path | None,
     shown: bool,
     every: int | None,
+    named: str | None,
     bootstrap: int,
     level: float,
     storage: str | None,
@@ -75,10 +82,10 @@ def report(
     storage, and the page reloads itself. It ends when all trials have ended, or at Ctrl-C; only the
     last page is uploaded.
 
-    --format latex, csv or md makes a table instead: methods by error, NLL and calibration errors,
-    before and after temperature scaling. It is on the test split for a confirmed study and
-    otherwise on validation; the caption says which. Each of several studies (data sets) is a block
-    of one table. Printed, or written to --output.
+    --format latex, csv or md makes a table instead: methods by error, NLL, Brier score and the
+    objectives, or by --metrics, before and after temperature scaling. It is on the test split for a
+    confirmed study and otherwise on validation; the caption says which. Each of several studies
+    (data sets) is a block of one table. Printed, or written to --output.
     """
     check_resamples(bootstrap, level)
     if every is not None and every < 1:
@@ -89,6 +96,9 @@ def report(
         raise click.UsageError(
             f"--every rewrites the HTML page. Leave out --every or --format {form}."
         )
+    if named is not None and form == "html":
+        raise click.UsageError("--metrics is for a table. Add --format latex, csv or md.")
+    asked = None if named is None else _metrics(named)
     from study.store.study import open_study
 
     opened = [open_study(name, storage) for name in studies]
@@ -97,7 +107,21 @@ def report(
     if form == "html":
         _page(opened, output, shown, every, bootstrap, level, tracking)
     else:
-        _table(opened, form, output, bootstrap, level)
+        _table(opened, form, output, asked, bootstrap, level)
+
+
+def _metrics(named: str) -> list[str]:
+    """The metrics of a table. Raises FieldError."""
+    from study.report.comparison import METRICS
+
+    if named == "all":
+        return METRICS
+    names = [name.strip() for name in named.split(",")]
+    for name in names:
+        if name not in METRICS:
+            found = f"there is no column '{name}'"
+            raise FieldError("--metrics", found, nearest(name, [*METRICS, "all"]))
+    return names
 
 
 def _refuse_confirmation(study: Study) -> None:
@@ -114,12 +138,17 @@ def _refuse_confirmation(study: Study) -> None:
 
 
 def _table(
-    studies: Sequence[Study], form: str, output: Path | None, bootstrap: int, level: float
+    studies: Sequence[Study],
+    form: str,
+    output: Path | None,
+    asked: Sequence[str] | None,
+    bootstrap: int,
+    level: float,
 ) -> None:
     from study.report.paper_table import CSV, caption, to_csv, to_latex, to_markdown
     from trainables.files.output import write_output
 
-    table = _blocks(studies, bootstrap, level)
+    table = _blocks(studies, asked, bootstrap, level)
     text = {"latex": to_latex, "csv": to_csv, "md": to_markdown}[form](table)
     if form == "csv":  # no room for a caption
         errors.print(caption(table, CSV))
@@ -130,7 +159,9 @@ def _table(
     console.say(f"wrote {output}")
 
 
-def _blocks(studies: Sequence[Study], bootstrap: int, level: float) -> ComparisonTable:
+def _blocks(
+    studies: Sequence[Study], asked: Sequence[str] | None, bootstrap: int, level: float
+) -> ComparisonTable:
     from study.answer.confirmation import results_of
     from study.report.comparison import combine
 
@@ -144,7 +175,7 @@ def _blocks(studies: Sequence[Study], bootstrap: int, level: float) -> Compariso
             blocks.append(_block(found, bootstrap, level))
         except FieldError as error:
             notes.append(f"left out: {error}".rstrip("."))
-    return combine(blocks, notes)
+    return combine(blocks, notes, asked)
 
 
 def _block(found: Results, bootstrap: int, level: float) -> Block:

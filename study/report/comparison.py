@@ -16,7 +16,7 @@ from typing import Literal
 from study.analysis import pareto
 from study.analysis.ranking import Ranking, set_aside_line
 from study.schema.matters import matters_in
-from study.schema.objective import Objective, epoch_note
+from study.schema.objective import Objective, epoch_note, plain_name
 from study.store.files import stored_predictions
 from study.store.study import Study
 from study.store.trials import TrialRecord, Trials
@@ -34,6 +34,9 @@ from trainables.problems import FieldError
 # Smaller is better in all.
 METRICS = [name for name, metric in described().items() if metric.heading]
 COLUMNS = tuple(chain(*((metric, AFTER_TEMPERATURE + metric) for metric in METRICS)))
+# What some hundred samples can tell, with the objectives; a calibration error of a bin, or of a
+# class, is known within several points.
+SHOWN = ("error", "nll", "brier")
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,7 @@ class ComparisonTable:
 
     blocks: tuple[Block, ...]
     notes: tuple[str, ...] = field(default=())  # what was left out and why
+    asked: tuple[str, ...] | None = None  # of METRICS; None: SHOWN and the objectives
 
     @property
     def rows(self) -> list[TableRow]:
@@ -119,7 +123,12 @@ class ComparisonTable:
         """Metrics measured in any row, without temperature-scaled ones that never differ from the
         unscaled: scaling changes no prediction, so the error has one column."""
         rows = self.rows
-        measured = [name for name in COLUMNS if any(row.values(name) for row in rows)]
+        names = self.asked
+        if names is None:
+            objectives = chain(*(block.objectives for block in self.blocks))
+            names = (*SHOWN, *(plain_name(one.metric) for one in objectives))
+        wanted = [name for name in COLUMNS if plain_name(name) in names]
+        measured = [name for name in wanted if any(row.values(name) for row in rows)]
         return [name for name in measured if not _repeated(name, rows)]
 
     @property
@@ -255,10 +264,13 @@ def networks_on_validation(
     }
 
 
-def combine(blocks: Sequence[Block], notes: Sequence[str] = ()) -> ComparisonTable:
+def combine(
+    blocks: Sequence[Block], notes: Sequence[str] = (), asked: Sequence[str] | None = None
+) -> ComparisonTable:
     """One table of several studies, with notes on what cannot be compared across them.
 
-    Raises FieldError if there is nothing to show, or a study is given twice.
+    asked: the metrics to show, of METRICS. Raises FieldError if there is nothing to show, or a
+    study is given twice.
     """
     if not blocks:
         raise FieldError("table", f"nothing to show; {'; '.join(notes)}")
@@ -273,7 +285,8 @@ def combine(blocks: Sequence[Block], notes: Sequence[str] = ()) -> ComparisonTab
     searched = [block for block in blocks if any(row.chosen_from > 1 for row in block.rows)]
     if len({block.objectives for block in searched}) > 1:
         across.append("the studies selected their best trials by different objectives")
-    return ComparisonTable(tuple(blocks), (*across, *notes))
+    columns = None if asked is None else tuple(asked)
+    return ComparisonTable(tuple(blocks), (*across, *notes), columns)
 
 
 # ---- cells ---------------------------------------------------------------------------------------

@@ -47,8 +47,8 @@ def caption(table: ComparisonTable, marks: Marks) -> str:
     """The meaning of the numbers, and how far they can be trusted."""
     of = " ".join(f"{_of(block)}." for block in table.blocks)
     units = (
-        f"Error and calibration errors (15 bins) in {marks.errors_in}, NLL in nats; lower is"
-        " better."
+        f"Error, Brier score and calibration errors (15 bins) in {marks.errors_in}, NLL in nats;"
+        " lower is better."
     )
     scaled = "TS: after temperature scaling"
     if AFTER_TEMPERATURE + "error" not in table.columns:

@@ -36,10 +36,9 @@ CONVENTION = (
     " their first"
 )
 AFTER_TEMPERATURE = "ts_"
-# The most informative four, where all are too many: history rows, model cards, other data.
+# The most informative four, where all are too many or too noisy: history rows, model cards, other
+# data, `calstudy evaluate`.
 ESSENTIAL = ("accuracy", "nll", "brier", "ece")
-# `calstudy evaluate` shows these if asked for no others: the stored ones less error and top-5.
-MAIN = ("accuracy", "nll", "brier", "ece", "mce", "adaptive_ece", "classwise_ece", "debiased_l2")
 
 
 @cache

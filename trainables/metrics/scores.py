@@ -15,7 +15,7 @@ METRICS = {
         "unit": "nats", "largest": None, "reference": "log K", "heading": "NLL", "decimals": 3,
         "matters": 0.02},
     "brier": {"place": 5, "stored": True, "function": "brier_score", "kind": "score",
-        "label": "Brier score", "largest": 2, "matters": 0.005},
+        "label": "Brier score", "largest": 2, "heading": "Brier", "matters": 0.005},
     "share_above_99": {"place": 13, "kind": "fraction", "better": None,
         "instead": "accuracy_above_99"},
     "accuracy_above_99": {"place": 14, "kind": "score", "better": "higher", "matters": 0.01},

@@ -15,6 +15,7 @@ from pytest import approx
 
 from study.cli import main
 from study.report.comparison import (
+    METRICS,
     TableRow,
     block_of_search,
     block_of_tests,
@@ -61,7 +62,8 @@ def confirmed(tmp_path):
     networks = {
         row.label: [network(round(360 * one["error"])) for one in row.seeds] for row in rows
     }
-    return combine([replace(with_ties(block, networks, 200), matters={"error": 0.001})])
+    block = replace(with_ties(block, networks, 200), matters={"error": 0.001})
+    return combine([block], asked=METRICS)
 
 
 def network(wrong):
@@ -186,8 +188,8 @@ def test_latex_has_a_cell_for_each_column_and_math_that_reads(confirmed):
     rows = [
         line for line in text.splitlines() if line.endswith(r"\\") and "multicolumn" not in line
     ]
-    # Method, runs, error, 5 pairs.
-    assert {line.count(" & ") for line in rows} == {12} and len(rows) == 4
+    # Method, runs, error, 6 pairs.
+    assert {line.count(" & ") for line in rows} == {14} and len(rows) == 4
     assert text.count("{") == text.count("}")
     for formula in re.findall(r"\$[^$]+\$", text):
         MathTextParser("agg").parse(formula.replace(r"\underline", r"\mathrm"))
@@ -208,7 +210,7 @@ def test_markdown_and_its_caption(confirmed):
     text = to_markdown(confirmed)
     assert (
         "| focal_0007 | 3 seeds | **3.20** ± 0.20 | **0.100** ± 0.000 | **0.050** ± 0.000 |"
-        " **5.00** ± 0.00 |" in text
+        " **10.00** ± 0.00 | **5.00** ± 0.00 | **5.00** ± 0.00 |" in text
     )
     flat = " ".join(text.split())
     assert (
@@ -231,6 +233,17 @@ def test_csv_reads_back_unrounded_in_fractions(confirmed):
     assert [row["error_mark"] for row in rows] == ["best", "not told apart", ""]
     assert (rows[0]["split"], rows[0]["samples"], rows[0]["role"]) == ("test", "360", "candidate")
     assert "ts_error_mean" not in rows[0] and float(rows[0]["ts_ece_mean"]) == approx(0.025)
+
+
+def test_unasked_there_are_error_nll_brier_and_the_objectives(confirmed):
+    """A bin's largest gap is known within many points; it is shown on request."""
+    whole = csv.DictReader(io.StringIO(to_csv(confirmed))).fieldnames
+    plain = csv.DictReader(io.StringIO(to_csv(replace(confirmed, asked=None)))).fieldnames
+    means = [name.removesuffix("_mean") for name in plain if name.endswith("_mean")]
+    assert [name for name in means if "floor" not in name] == [
+        *("error", "nll", "ts_nll", "brier", "ts_brier", "ece", "ts_ece")
+    ]
+    assert {"mce_mean", "ts_classwise_ece_mean", "adaptive_ece_mean"} <= {*whole} - {*plain}
 
 
 # ---- the command ---------------------------------------------------------------------------------
