@@ -31,10 +31,13 @@ from study.report.style import (
     OUTSIDE,
     SMALL,
     TEXT,
+    TRIANGLE,
+    TRIANGLES,
     LegendEntry,
     Style,
     displayed,
     dot,
+    draw_beyond,
     finish,
     linear_ticks,
     new_figure,
@@ -216,12 +219,14 @@ def draw_searched(
         y = np.array([record.metrics[objective.metric] for record in records])
         costs = objective.sign * y
         shown = in_reach(costs, costs[members] if members.any() else costs.min(keepdims=True))
-        hidden |= ~shown
         margin = 0.08 * float(np.ptp(y[shown])) or 0.01
-        row[0].set_ylim(y[shown].min() - margin, y[shown].max() + margin)
+        low, high = y[shown].min() - margin, y[shown].max() + margin
+        beyond = (y < low) | (y > high)
+        hidden |= beyond
+        row[0].set_ylim(low, high)
         row[0].set_ylabel(textwrap.fill(displayed(objective.metric), 18), fontsize=TEXT)
         for axes, path in zip(row, paths, strict=True):
-            _draw_values(axes, found, path, y, members, style)
+            _draw_values(axes, found, path, y, members, style, beyond)
             if found.importances is not None:
                 share = found.importances[path][objectives.index(objective)]
                 axes.set_title(
@@ -242,8 +247,16 @@ def draw_searched(
 
 
 def _draw_values(
-    axes: Axes, found: Searched, path: str, y: Values, members: np.ndarray, style: Style
+    axes: Axes,
+    found: Searched,
+    path: str,
+    y: Values,
+    members: np.ndarray,
+    style: Style,
+    beyond: np.ndarray,
 ) -> None:
+    """One hyperparameter against one objective. beyond: [N], what the objective's axis leaves
+    out."""
     values = found.values[path]
     if path in found.choices:
         names = found.choices[path]
@@ -280,12 +293,16 @@ def _draw_values(
         linewidths=0.7,
         zorder=3,
     )
+    for number in np.flatnonzero(beyond):
+        draw_beyond(axes, (x[number], y[number]), "black" if members[number] else colour)
 
 
 def _search_notes(found: Searched, trials: int, hidden: int) -> list[str]:
     notes = [f"{counted(trials, 'complete trial')}, validation split."]
     if hidden:
-        notes.append(f"{hidden} of them {'lie' if hidden > 1 else 'lies'} outside the axes.")
+        lies = "lie" if hidden > 1 else "lies"
+        drawn = TRIANGLES if hidden > 1 else TRIANGLE
+        notes.append(f"{hidden} of them {lies} outside the axes: {drawn} at the edge.")
     return [" ".join([*notes, importance_note(found)])]
 
 

@@ -22,11 +22,14 @@ from study.report.style import (
     PLOT_HEIGHT,
     STRIP_HEIGHT,
     TEXT,
+    TRIANGLE,
+    TRIANGLES,
     LegendEntry,
     Style,
     check_suffix,
     displayed,
     dot,
+    draw_beyond,
     finish,
     linear_ticks,
     new_figure,
@@ -109,6 +112,11 @@ def draw_front(
         share = 0.0 if record in bare else shares.get(record.name, 0.5)
         _draw_member(axes, places[record.name], styles[record.label], share)
     axes.add_line(_ring(9.0, [places[knee.name]]))
+    members = {record.name for record in front}
+    for record in finished:
+        if record.name in outside:
+            edge = "black" if record.name in members else styles[record.label][0]
+            draw_beyond(axes, places[record.name], edge)
 
     entries = _entries(styles, knee, len(front), len(objectives))
     lying = (len(outside), sum(record.name in outside for record in front))
@@ -329,6 +337,7 @@ def _caption(
     if outside:
         which = f", {of_front:,} of them on the Pareto front" if of_front else ""
         sentences.append(
-            f"{outside:,} {'trials lie' if outside > 1 else 'trial lies'} outside the axes{which}."
+            f"{outside:,} {'trials lie' if outside > 1 else 'trial lies'} outside the axes{which}:"
+            f" {TRIANGLES if outside > 1 else TRIANGLE} at the edge."
         )
     return wrapped(sentences)

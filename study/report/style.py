@@ -86,6 +86,31 @@ def dot(style: Style, size: float = 4, **more: Any) -> Line2D:
     return Line2D([], [], color=colour, marker=marker, markersize=size, linestyle="none", **more)
 
 
+TRIANGLE = "an open triangle"  # what it draws, in captions
+TRIANGLES = "open triangles"
+
+
+def draw_beyond(axes: Axes, place: tuple[float, float], edge: str) -> None:
+    """Mark a value that lies beyond the axes: an open triangle at their edge, pointing there."""
+    limits = [sorted(axes.get_xlim()), sorted(axes.get_ylim())]
+    x, y = (min(max(at, low), high) for at, (low, high) in zip(place, limits, strict=True))
+    sides = {">": place[0] - x, "<": x - place[0]}
+    if place[0] == x:
+        sides = {"^": place[1] - y, "v": y - place[1]}
+    marker = max(sides, key=lambda side: sides[side])
+    axes.scatter(
+        x,
+        y,
+        s=14,
+        facecolors="none",
+        edgecolors=edge,
+        linewidths=0.7,
+        marker=marker,
+        clip_on=False,
+        zorder=4,
+    )
+
+
 def linear_ticks(axis: Axis, most: int = 5, integer: bool = False) -> None:
     axis.set_major_locator(MaxNLocator(most, steps=[1, 2, 2.5, 5, 10], integer=integer))
     axis.set_major_formatter(ScalarFormatter(useOffset=False))

@@ -150,25 +150,32 @@ def test_trials_that_went_wrong_lie_outside_and_are_counted():
     sound = study()
     figure = draw_front([*sound, *wrong], BOTH, "t")
     (axes,) = figure.axes
-    assert "40 trials lie outside the axes." in caption(figure)
+    said = "40 trials lie outside the axes: open triangles at the edge."
+    assert said in " ".join(caption(figure).split())
+    marks = [each for each in axes.collections if not each.get_clip_on()]
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
     assert all(
         left < record.metrics["accuracy"] < right and bottom < record.metrics["ece"] < top
         for record in sound
     )
+    at = np.array([each.get_offsets()[0] for each in marks])
+    # Worse in both: to the left, and as far up as the edge.
+    assert len(at) == 40 and np.allclose(at[:, 0], left) and np.allclose(at[:, 1], top)
     assert "outside" not in caption(draw_front(sound, BOTH, "t"))
 
 
 def test_one_trial_that_went_wrong():
     figure = draw_front([*study(), trial("focal", 100, 0.1, 0.9)], BOTH, "t")
-    assert caption(figure).endswith("1 trial lies outside the axes.")
+    said = "1 trial lies outside the axes: an open triangle at the edge."
+    assert " ".join(caption(figure).split()).endswith(said)
 
 
 def test_one_of_the_front_that_guesses_does_not_squash_the_rest():
     """Right by chance and perfectly calibrated, as constant confidences are."""
     guessing = trial("focal", 100, 0.1, 0.0)
     figure = draw_front([*study(), guessing], BOTH, "t")
-    assert caption(figure).endswith("1 trial lies outside the axes, 1 of them on the Pareto front.")
+    said = "1 trial lies outside the axes, 1 of them on the Pareto front: an open triangle at the"
+    assert f"{said} edge." in " ".join(caption(figure).split())
     assert figure.axes[0].get_xlim()[0] > 0.5
 
 
