@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from study.analysis.prediction import Prediction
+from study.store.spending import UNITS
 from study.terminal.console import human_bytes
 from study.terminal.layout import Table
 from study.terminal.progress import human_seconds
@@ -51,19 +52,16 @@ def prediction_lines(
         f"CPU time: about {_seconds(found.process_seconds)} of all processes ({parts}, driver and"
         f" Ray {_seconds(found.driver)})"
     )
-    if found.total("gpu_hours"):
-        yield f"GPU time: about {found.total('gpu_hours'):.3g} GPU-hours"
+    yield f"as a budget counts: about {_hours(found)} (training time x what is reserved)"
     yield (
         f"elapsed: {_between(found.elapsed)} with {found.slots} trials at once, if nothing else"
         " runs"
     )
     if stopped is not None:
-        hours = stopped.total("gpu_hours")
-        gpu = f", {hours:.3g} GPU-hours" if hours else ""
         share, low, high = _epochs(stopped)
         yield (
             f"with early stopping: about {share:.0%} of the epochs ({low:.0%} to {high:.0%}),"
-            f" {_seconds(stopped.process_seconds)} CPU time{gpu}, elapsed"
+            f" {_seconds(stopped.process_seconds)} CPU time, {_hours(stopped)}, elapsed"
             f" {_between(stopped.elapsed)}"
         )
     yield _fits(found, memory_free, device_size)
@@ -82,6 +80,12 @@ def prediction_lines(
                 f"{method.label}: {method.diverged} in the probe. In a study such a trial fails."
                 " Lower optimizer.lr, or change the method's settings, or its loss if it is yours."
             )
+
+
+def _hours(found: Prediction) -> str:
+    """Of all trials, in the units of a budget."""
+    totals = {word: found.total(unit) for unit, word in UNITS.items()}
+    return ", ".join(f"{hours:.2g} {word}" for word, hours in totals.items() if hours)
 
 
 def _epochs(stopped: Prediction) -> tuple[float, float, float]:

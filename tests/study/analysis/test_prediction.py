@@ -161,3 +161,15 @@ def test_early_stopping_is_predicted_with_its_limits() -> None:
         line.startswith(f"with early stopping: {said}, ")
         for line in prediction_lines(whole, stopped, None, None)
     )
+
+
+def test_the_cost_is_said_as_a_budget_counts_it_and_in_cpu_seconds() -> None:
+    spec = study(resources={"cpu": 2, "gpu": 0.25})
+    found = predict(spec, {"focal": [(1.0, MEASURED)]}, 4)
+    hours = spec.trials * spec.epochs * MEASURED.epoch_wall / 3600
+    first, second, *_ = prediction_lines(found, None, None, None)
+    assert first.startswith("CPU time: about ")
+    assert second == (
+        f"as a budget counts: about {2 * hours:.2g} CPU-hours, {hours / 4:.2g} GPU-hours (training"
+        " time x what is reserved)"
+    )
