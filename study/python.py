@@ -19,7 +19,9 @@ from study.store import study as store
 from study.store.confirmed import confirming_directory
 from study.store.files import HISTORY, stored_history, stored_predictions
 from study.store.openings import tested_predictions
+from study.store.own_data import ARRAYS, DATA
 from study.store.recorded import Recorded
+from trainables.plain import Plain
 from trainables.problems import FieldError, UserError, nearest
 
 if TYPE_CHECKING:
@@ -88,8 +90,12 @@ class Study:
         Run again with more trials or methods, it goes on. Raises SpecError if it is invalid.
         """
         from study.analysis.taken import begun_with_fronts
+        from study.schema.reading import parse_spec
 
-        parsed = _parsed(spec)
+        if isinstance(spec, Mapping):
+            parsed = _with_data(spec, _text(storage))
+        else:
+            parsed = parse_spec(Path(spec))
         read, _ = begun_with_fronts(parsed, _text(storage))
         root = store.storage_root(_text(storage), read.storage)
         return cls(root / read.name, read, parsed.file_name)
@@ -388,14 +394,27 @@ class Study:
             yield file
 
 
-def _parsed(spec: str | Path | Mapping[str, Any]) -> ParsedSpec:
-    from study.schema.reading import parse_mapping, parse_spec
+def _with_data(keys: Mapping[str, Any], storage: str | None) -> ParsedSpec:
+    """The study of these keys. Data that are objects are written into its folder first."""
+    from study.notebook.objects import given_in, keep
+    from study.schema.reading import parse_mapping
 
-    if not isinstance(spec, Mapping):
-        return parse_spec(Path(spec))
+    with located("", "data"):
+        given = given_in(keys.get("data"))
+    if given is None:
+        return parse_mapping(_plain(keys), "")
+    plain = _plain({**keys, "data": {"name": ARRAYS, "path": DATA, **given.options}})
+    # Nothing is written for keys that are wrong.
+    first = parse_mapping(plain, "")
+    directory = store.storage_root(storage, first.storage) / first.name
+    keep(given, directory, place_here())
+    plain["data"] = {**given.options, "name": ARRAYS, "path": str(directory / DATA)}
+    return parse_mapping(plain, "")
+
+
+def _plain(keys: Mapping[str, Any]) -> dict[str, Plain]:
     with located(""):
-        keys = plain_keys(spec)
-    return parse_mapping(keys, "")
+        return plain_keys(keys)
 
 
 def _served(temperature: bool | None) -> list[str]:

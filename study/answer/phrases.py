@@ -9,6 +9,7 @@ from typing import Any
 from study.analysis.rule import TakenTrial, nll_unit
 from study.answer.confirmation import Confirmed
 from study.schema.objective import TEMPERATURE
+from study.store.own_data import ARRAYS
 from study.store.study import Study
 from study.uncertainty.intervals import Interval, percent
 from study.uncertainty.words import AS_GOOD, NOT_TOLD, overall
@@ -130,8 +131,12 @@ def listed(words: Sequence[str]) -> str:
 
 
 def data_of(study: Study) -> str:
-    """`digits`, or the file name of a data set with a path."""
+    """`digits`, or the file name of a data set with a path; `STUDY/data` of objects."""
     data = study.plain["data"]
     if not isinstance(data, Mapping):
         return str(data)
-    return Path(data["path"]).name if data.get("path") else str(data["name"])
+    if not data.get("path"):
+        return str(data["name"])
+    if data["name"] == ARRAYS:
+        return "/".join((study.directory / data["path"]).parts[-2:])
+    return Path(data["path"]).name

@@ -33,6 +33,7 @@ from study.schema.versions import recorded_versions
 from study.store.confirmed import matters_at_opening, recorded_openings
 from study.store.connection import is_database
 from study.store.extensions import refuse_changed_code
+from study.store.own_data import as_recorded
 from study.store.recorded import Recorded
 from study.store.study import (
     EXTENSIONS,
@@ -290,6 +291,7 @@ def record_spec(
     )
     recorded = _with_groups(recorded, spec.data, prepared)
     plain = spec.to_mapping()
+    plain["data"] = as_recorded(plain["data"], directory, spec.confirms)
     if spec.extensions is not None:
         # Readers on other machines need the names too, and may not have the original folder. Trials
         # also use the copy: the original may be edited while they run.

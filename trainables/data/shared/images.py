@@ -44,7 +44,12 @@ def decode(encoded: bytes, size: int | None = None) -> np.ndarray:
     size: resize the shorter side to it and center-crop to [size, size, C]; None: unchanged. Raises
     decoder errors.
     """
-    image = _opened(encoded)
+    return pixels_of(_opened(encoded), size)
+
+
+def pixels_of(image: Image.Image, size: int | None = None) -> np.ndarray:
+    """`decode` of an image that is opened. Raises ValueError for more than 8 bits per channel."""
+    _check_depth(image)
     image.load()
     mode = "L" if image.mode in GRAYSCALE else "RGB"
     if image.mode != mode:
@@ -74,9 +79,13 @@ def _opened(encoded: bytes) -> Image.Image:
         pixels = int(re.findall(r"\d+", str(error))[0])
     if pixels > MOST_PIXELS:
         raise ValueError(f"it has {pixels:,} pixels, the limit is {MOST_PIXELS:,}")
+    _check_depth(image)
+    return image
+
+
+def _check_depth(image: Image.Image) -> None:
     if image.mode in ("I", "F") or image.mode.startswith("I;"):
         raise ValueError(f"more than 8 bits per channel, mode {image.mode}")
-    return image
 
 
 class ImageList(NamedTuple):
