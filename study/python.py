@@ -408,7 +408,7 @@ def _with_data(keys: Mapping[str, Any], storage: str | None) -> ParsedSpec:
     first = parse_mapping(plain, "")
     directory = store.storage_root(storage, first.storage) / first.name
     keep(given, directory, place_here())
-    plain["data"] = {**given.options, "name": ARRAYS, "path": str(directory / DATA)}
+    plain = _plain({**plain, "data": {**given.options, "name": ARRAYS, "path": directory / DATA}})
     return parse_mapping(plain, "")
 
 

@@ -58,8 +58,12 @@ def given_in(data: Any) -> Given | None:
         return None
     if not isinstance(data, Mapping):
         return Given({"train": data}, None, Columns(), {})
-    splits = {name: data[name] for name in SPLITS if name in data and not _is_number(data[name])}
-    if not splits and not {"data", "target"} <= data.keys():
+    if {"data", "target"} <= data.keys():  # scikit-learn's, which is refused
+        return Given({"train": data}, None, Columns(), {})
+    splits = {name: data[name] for name in SPLITS if name in data and not _is_plain(data[name])}
+    if "name" not in data and "train" in data:
+        splits["train"] = data["train"]
+    if not splits:
         return None
     options = {key: value for key, value in data.items() if key not in splits}
     own = {key: options.pop(key) for key in OWN if key in options}
@@ -69,7 +73,7 @@ def given_in(data: Any) -> Given | None:
     return Given(splits, _checked_classes(own.get("classes")), columns, options)
 
 
-def _is_number(value: Any) -> bool:
+def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, str | int | float)
 
 

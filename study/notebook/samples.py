@@ -29,7 +29,7 @@ def array_of(value: Any) -> np.ndarray:
         except ValueError as error:
             raise FieldError("", f"an image with {error}", "Convert it to L or RGB.") from None
     if hasattr(value, "toarray"):  # of SciPy, sparse
-        raise FieldError("", f"is a {type(value).__name__}", "Give its toarray().")
+        raise FieldError("", f"is a sparse {type(value).__name__}", "Give its toarray().")
     if hasattr(value, "detach"):  # of torch, maybe on a GPU
         value = value.detach().cpu()
     if hasattr(value, "to_numpy"):
@@ -38,7 +38,7 @@ def array_of(value: Any) -> np.ndarray:
         return np.asarray(value)
     except Exception:  # torch has types that NumPy lacks; lists may be ragged
         kind = getattr(value, "dtype", type(value).__name__)
-        raise FieldError("", f"{kind} is no array of numbers", "Give a NumPy array.") from None
+        raise FieldError("", f"{kind} is no array of numbers", "Give uint8 or float32.") from None
 
 
 def kind_of(array: np.ndarray, several: bool) -> Kind:
@@ -178,7 +178,8 @@ def _checked(labels: dict[str, np.ndarray], classes: Sequence[str]) -> dict[str,
         other = np.flatnonzero(found >= count)
         if len(other):
             what = f"item {other[0]}: the label is {found[other[0]]}"
-            raise FieldError(split, f"{what}, the classes are 0 to {count - 1}", "Leave it out.")
+            mend = "Leave the sample out, or name its class."
+            raise FieldError(split, f"{what}, the classes are 0 to {count - 1}", mend)
     there = np.bincount(labels["train"], minlength=count)
     if not there.all():
         lacking = int(there.argmin())

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from study.notebook.samples import array_of, as_rows, kind_of, label_of, labels_of
+from study.notebook.samples import NUMBERS, array_of, as_rows, kind_of, label_of, labels_of
 from trainables.inputs import DTYPES
 from trainables.kinds import Kind
 from trainables.plugins import in_a_line
@@ -82,7 +82,7 @@ def source_of(found: Any, columns: Columns) -> Source:
     if isinstance(found, tuple):
         raise FieldError("", f"is a tuple of {len(found)}", f"Give {FORMS}.")
     if _is_array(found):
-        raise FieldError("", f"is a {type(found).__name__} without labels", f"Give {FORMS}.")
+        raise FieldError("", f"is of type {type(found).__name__}, without labels", f"Give {FORMS}.")
     _refuse_stream(found)
     if hasattr(found, "features") and hasattr(found, "column_names"):
         return OneByOne(found, _columns_of(found, columns), _class_names(found, columns))
@@ -111,14 +111,14 @@ def _refuse_stream(found: Any) -> None:
     parents = {parent.__name__ for parent in type(found).__mro__}
     if "DataLoader" in parents:
         raise FieldError(
-            "", f"is a {kind}, which draws batches", "Give its data set: loader.dataset."
+            "", f"is of type {kind}, which draws batches", "Give its data set: loader.dataset."
         )
     if isinstance(found, Mapping) and {"data", "target"} <= found.keys():  # scikit-learn's
-        raise FieldError("", f"is a {kind}", "Give a pair: (found.data, found.target).")
+        raise FieldError("", f"is of type {kind}", "Give a pair: (bunch.data, bunch.target).")
     is_map = hasattr(found, "__getitem__") and hasattr(found, "__len__")
     if isinstance(found, str | bytes | Mapping) or not is_map or "IterableDataset" in parents:
         mend = f"Give {FORMS}: with __len__ and __getitem__."
-        raise FieldError("", f"is a {kind}, which has no i-th sample", mend)
+        raise FieldError("", f"is of type {kind}, which has no i-th sample", mend)
 
 
 # ---- arrays --------------------------------------------------------------------------------------
@@ -130,8 +130,7 @@ class InMemory:
     def __init__(self, samples: Any, labels: Any) -> None:
         self.classes: tuple[str, ...] = ()
         self.columns = _names_of(samples)
-        self._samples = array_of(samples)
-        _refuse_text(samples, self._samples)
+        self._samples = _of_frame(samples) if hasattr(samples, "columns") else array_of(samples)
         self._labels = labels_of(labels)
         self._kind = kind_of(self._samples, several=True)
         _refuse_others(len(self._samples), len(self._labels))
@@ -163,17 +162,18 @@ def _names_of(samples: Any) -> tuple[str, ...]:
     return tuple(found) if is_named else ()
 
 
-def _refuse_text(samples: Any, array: np.ndarray) -> None:
-    """Raise FieldError naming the columns of a data frame that hold no numbers."""
-    if array.dtype.kind in "biuf" or not hasattr(samples, "columns"):
-        return
-    kinds = {name: np.asarray(samples[name]).dtype for name in samples.columns}
-    other = [f"'{name}' ({kind})" for name, kind in kinds.items() if kind.kind not in "biuf"]
+def _of_frame(frame: Any) -> np.ndarray:
+    """The numbers of a data frame. Raises FieldError naming the columns that hold none."""
+    found = array_of(frame)
+    if found.dtype.kind in NUMBERS:
+        return found
+    columns = {name: np.asarray(frame[name]) for name in frame.columns}
+    other = [f"'{name}'" for name, column in columns.items() if column.dtype.kind not in NUMBERS]
     if other:
-        found = f"no numbers in {', '.join(other[:5])}"
-        raise FieldError(
-            "", found, "Encode text as numbers, fill what is missing, or leave it out."
-        )
+        what = f"the columns {', '.join(other[:5])} hold other than numbers"
+        mend = "Encode text as numbers, fill what is missing, or leave the column out."
+        raise FieldError("", what, mend)
+    return np.column_stack([column.astype(np.float64) for column in columns.values()])
 
 
 def fitted(found: np.ndarray, shape: Shape, place: str) -> np.ndarray:
@@ -191,7 +191,9 @@ def fitted(found: np.ndarray, shape: Shape, place: str) -> np.ndarray:
         if channels == (3, 1):
             raise Coloured
     kind: Kind = "image" if found.ndim == 4 else "features"
-    mend = "All rows have one length."
+    mend = "Give all splits samples of one kind."
+    if kind == shape.kind == "features":
+        mend = "All rows have one length."
     if is_image:
         side = f"({shape.size[1]}, {shape.size[2]})"
         mend = f"Resize in the data set's transform: torchvision's transforms.Resize({side})."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,12 @@ from study.schema.compatibility import leaves
 from trainables.plain import Plain
 from trainables.problems import FieldError
 
+# Of a class or a function in place of a name.
+FILES = {
+    "methods": "A method is a file: methods/my_loss.py, see docs/extending.md.",
+    "model": "A network is a file: models/my_net.py, see docs/extending.md.",
+    "objectives": "Write the metric's name, one of `calstudy list metrics`.",
+}
 # Where a study lies, and the copy of its code, are no part of what its keys say.
 NOT_COMPARED = ("storage", "extensions")
 
@@ -37,11 +44,21 @@ def _plain(value: Any, path: str) -> Plain:
             return kind(value)
     if value is None:
         return None
+    mend = FILES.get(re.split(r"[.[]", path)[0])
+    if mend is not None and (callable(value) or type(value).__module__ != "builtins"):
+        raise FieldError(path, f"must be a name, got {_called(value)}", mend)
     raise FieldError(
         path,
         f"must be a value that YAML can hold, got {type(value).__name__}",
         "Write a number, a text, a list or a dict.",
     )
+
+
+def _called(value: Any) -> str:
+    """`the class MyLoss`, or `a MyNet`."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    return f"a {type(value).__name__}"
 
 
 def differing_lines(was: Mapping[str, Plain], now: Mapping[str, Plain]) -> tuple[str, ...]:
