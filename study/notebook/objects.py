@@ -33,7 +33,7 @@ from trainables.data.shared.array_files import (
     write_contents,
     written,
 )
-from trainables.data.shared.splits import SPLITS
+from trainables.data.shared.splits import KNOWN_NAMES, SPLITS
 from trainables.files.atomic import replacing_folder
 from trainables.loading.cache import data_digests
 from trainables.problems import FieldError, nearest
@@ -90,8 +90,10 @@ def _check_keys(
     if "path" in options:
         raise FieldError("path", "is where calstudy writes the objects", "Leave it out.")
     for key in options.keys() - known - {"name"}:
+        meant = [ours for ours, theirs in KNOWN_NAMES.items() if key in theirs]
         names = sorted({*known, *SPLITS, *OWN})
-        raise FieldError(str(key), f"there is no key '{key}'", nearest(str(key), names))
+        mend = f"Did you mean '{meant[0]}'?" if meant else nearest(str(key), names)
+        raise FieldError(str(key), f"there is no key '{key}'", mend)
 
 
 def _checked_classes(classes: Any) -> tuple[str, ...] | None:

@@ -28,6 +28,7 @@ from study.registry.verification import (
 )
 from study.schema.errors import SpecError
 from study.schema.objective import RAW
+from study.store.own_data import moved_with_study
 from study.store.study import EXTENSIONS, open_directory
 from study.tracking.client import PREFIX, driver_problem, s3_problem
 from study.tracking.locations import present_location
@@ -173,7 +174,8 @@ def examine(
         directory = Path(download_artifacts(location, dst_path=folder))
         _compare_files(directory, version)
         record, reference, labels = _read(directory, uri)
-        split = _validation(record, extensions or _own_extensions(record, version, storage))
+        code = extensions or _own_extensions(record, version, storage)
+        split = _validation(record, code, storage)
         model = load_registered(directory)
         probs = predict_registered(model, split.images)
         applied = float(model.get_raw_model().get_buffer("temperature"))  # type: ignore[no-untyped-call]
@@ -274,11 +276,12 @@ def _own_extensions(record: Mapping[str, Any], version: ModelVersion, storage: P
     return folder
 
 
-def _validation(record: Mapping[str, Any], extensions: Path | None) -> Split:
+def _validation(record: Mapping[str, Any], extensions: Path | None, storage: Path) -> Split:
     config = record["config"]
     if extensions is not None:
         use_extensions(extensions)
-    _, split = validation_of(build(Dataset, config["data"]), config["seed"], record["data_digest"])
+    dataset = build(Dataset, moved_with_study(config["data"], storage))
+    _, split = validation_of(dataset, config["seed"], record["data_digest"])
     return split
 
 

@@ -22,3 +22,11 @@ def as_recorded(data: Plain, directory: Path, confirms: str | None) -> Plain:
         if data.get("path") == os.path.abspath(folder / DATA):
             return {**data, "path": os.path.relpath(folder / DATA, directory)}
     return data
+
+
+def moved_with_study(data: Mapping[str, Plain], storage: Path) -> Mapping[str, Plain]:
+    """The data as a model's record has them, which are now in the study's folder in the storage."""
+    if data["name"] != ARRAYS or os.path.exists(str(data["path"])):
+        return data
+    here = storage / Path(str(data["path"])).parent.name / DATA
+    return {**data, "path": str(here)} if here.exists() else data
