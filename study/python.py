@@ -55,8 +55,12 @@ class Study:
         """The study of these keys, those of a study's YAML: name, data, model, methods, ...
 
         With equal keys it opens the study that has begun; else it raises SpecError with the lines
-        that differ. Relative paths start at the working directory. Nothing is written before `run`.
-        `plan(explain=True)` lists every key.
+        that differ. Relative paths start at the working directory. `plan(explain=True)` lists every
+        key.
+
+        data: also objects, alone as `train` or in a dict of splits: a pair (samples, labels), a
+        map-style data set of torch, or one of Hugging Face. They are written once, into the study's
+        folder; else nothing is written before `run`.
         """
         made = cls.from_spec(keys)
         if (made._directory / "study.yaml").exists():
@@ -85,7 +89,7 @@ class Study:
     def from_spec(
         cls, spec: str | Path | Mapping[str, Any], storage: str | Path | None = None
     ) -> Study:
-        """The study of a file, or of its keys in a dict, run or not yet.
+        """The study of a file, or of its keys in a dict, run or not yet; data as in `create`.
 
         Run again with more trials or methods, it goes on. Raises SpecError if it is invalid.
         """

@@ -232,15 +232,23 @@ def _others(name: str, found: Contents | None = None, there: Contents | None = N
     path = "data"
     what = f"'{name}' has begun with other data"
     if found is not None and there is not None:
-        for split in SPLITS:
-            for file in (file_of(split), labels_of(split)):
-                now = found.digests.get(file)
-                was = there.digests.get(file)
-                if now != was and path == "data":
-                    path = f"data.{split}"
-                    what = f"{what}: sha256 {str(now)[:12]}, was {str(was)[:12]}"
+        path, detail = _difference(found, there)
+        what = f"{what}: {detail}"
     mend = f"Give the same, or write another name. Without data: Study.open({name!r})."
     return SpecError("", path, what, mend)
+
+
+def _difference(found: Contents, there: Contents) -> tuple[str, str]:
+    """The first difference: its path, and what it is."""
+    for split in SPLITS:
+        for file in (file_of(split), labels_of(split)):
+            now = found.digests.get(file, "absent")
+            was = there.digests.get(file, "absent")
+            if now != was:
+                return f"data.{split}", f"sha256 {now[:12]}, was {was[:12]}"
+    if found.classes != there.classes:
+        return "data.classes", f"{', '.join(found.classes)}; was {', '.join(there.classes)}"
+    return "data.train", "its columns have other names"
 
 
 def _sizes(sources: Mapping[str, Source]) -> str:

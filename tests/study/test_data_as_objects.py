@@ -57,8 +57,11 @@ def test_only_the_files_count_once_the_study_has_begun(
     with pytest.raises(SpecError, match=r"^data.train: 'mine' has begun with other data: sha256"):
         Study.create(**keys(first, data=(np.zeros((9, 1, 8, 8), np.uint8), np.arange(9) % 3)))
     fewer = {"train": Photos(), "test": (Photos().images[900:, None], Photos().labels[900:])}
-    with pytest.raises(SpecError, match=r"^data.test: .*was None"):
+    with pytest.raises(SpecError, match=r"^data.test: .*was absent"):
         Study.from_spec(keys(first, data=fewer))
+    renamed = {"train": Photos(), "classes": list("abcdefghij")}
+    with pytest.raises(SpecError, match=r"^data.classes: .*: a, b, .* was digit 0, digit 1"):
+        Study.from_spec(keys(first, data=renamed))
     assert repr(Study.create(**keys(first))) == repr(study)  # the same script
     assert len(Study.from_spec(keys(first, trials=2)).run().trials()) == 2
     # What is written is what torch read.
@@ -122,6 +125,6 @@ def test_a_file_names_the_data_of_another_study(tmp_path: Path) -> None:
         "name: other\ndata: {name: arrays, path: mine/data, limit: 100}\nmodel: mlp\n"
         f"methods: [focal]\ntrials: 1\nbatch_size: 16\nstorage: {tmp_path}\n"
     )
-    shown = here("plan", file, "--explain")
-    assert "10 classes of 1x8x8 images; 64 train, 16 validation, 20 test" in shown
-    assert "data.limit" in shown and "arrays" in here("list", "datasets")
+    assert "10 classes of 1x8x8 images; 64 train, 16 validation, 20 test" in here("plan", file)
+    assert str(tmp_path / "mine" / "data") in here("plan", file, "--explain")
+    assert "arrays" in here("list", "datasets")
