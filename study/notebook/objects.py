@@ -18,7 +18,7 @@ import numpy as np
 from filelock import FileLock
 
 from study.notebook.places import Place
-from study.notebook.samples import numbered
+from study.notebook.samples import numbered, numbered_groups
 from study.notebook.sources import Coloured, Columns, Shape, Source, source_of
 from study.schema.errors import SpecError, located, under
 from study.store.own_data import ARRAYS, DATA
@@ -28,6 +28,7 @@ from trainables.data.arrays import Arrays
 from trainables.data.shared.array_files import (
     Contents,
     file_of,
+    groups_of,
     labels_of,
     read_contents,
     write_contents,
@@ -38,18 +39,22 @@ from trainables.files.atomic import replacing_folder
 from trainables.loading.cache import data_digests
 from trainables.problems import FieldError, nearest
 
-OWN = ("classes", "image", "label")  # keys that are no options of a data set
+OWN = ("classes", "image", "label", "groups")  # keys that are no options of a data set
 PAUSE = 1.0  # seconds between two lines of progress
 PAUSE_ON_A_PIPE = 30.0
 
 
 class Given(NamedTuple):
-    """Data as a user gives them. options: of the data set that is made of them."""
+    """Data as a user gives them. options: of the data set that is made of them.
+
+    groups: of each split, or of train.
+    """
 
     splits: dict[str, Any]
     classes: tuple[str, ...] | None
     columns: Columns
     options: dict[str, Any]
+    groups: Any = None
 
 
 def given_in(data: Any) -> Given | None:
@@ -70,7 +75,8 @@ def given_in(data: Any) -> Given | None:
     _check_keys(data, splits, options)
     options.pop("name", None)
     columns = Columns(own.get("image"), own.get("label"))
-    return Given(splits, _checked_classes(own.get("classes")), columns, options)
+    classes = _checked_classes(own.get("classes"))
+    return Given(splits, classes, columns, options, own.get("groups"))
 
 
 def _is_plain(value: Any) -> bool:
@@ -186,7 +192,13 @@ def _contents(
     for name, found in numbers.items():
         file = labels_of(name)
         digests[file] = written(folder, file, "<i8", found.shape, partial(_alone, found))
-    return Contents(classes, sources["train"].columns, digests)
+    sizes = {name: len(source) for name, source in sources.items()}
+    with under("groups"):
+        groups, names = numbered_groups(given.groups, sizes)
+    for name, found in groups.items():
+        file = groups_of(name)
+        digests[file] = written(folder, file, "<i8", found.shape, partial(_alone, found))
+    return Contents(classes, sources["train"].columns, digests, names)
 
 
 def _samples(
@@ -241,14 +253,14 @@ def _others(name: str, found: Contents | None = None, there: Contents | None = N
 def _difference(found: Contents, there: Contents) -> tuple[str, str]:
     """The first difference: its path, and what it is."""
     for split in SPLITS:
-        for file in (file_of(split), labels_of(split)):
+        for file in (file_of(split), labels_of(split), groups_of(split)):
             now = found.digests.get(file, "absent")
             was = there.digests.get(file, "absent")
             if now != was:
                 return f"data.{split}", f"sha256 {now[:12]}, was {was[:12]}"
     if found.classes != there.classes:
         return "data.classes", f"{', '.join(found.classes)}; was {', '.join(there.classes)}"
-    return "data.train", "its columns have other names"
+    return "data.train", "its columns or groups have other names"
 
 
 def _sizes(sources: Mapping[str, Source]) -> str:

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from PIL import Image
 
+from trainables.data.shared.groups import numbered as numbered_texts
 from trainables.data.shared.images import pixels_of
 from trainables.kinds import Kind
 from trainables.problems import FieldError
@@ -64,6 +66,8 @@ def kind_of(array: np.ndarray, several: bool) -> Kind:
     if shape[0] not in CHANNELS and shape[2] in CHANNELS:
         axes = "(0, 3, 1, 2)" if several else "(2, 0, 1)"
         mend = f"Put them first: NumPy's images.transpose{axes}, or torch's permute{axes}."
+        if not several:
+            mend = f"{mend} Of Hugging Face, give with_format(None)."
         raise FieldError("", f"images are {shown}: their channels are last", mend)
     return "image"
 
@@ -186,3 +190,56 @@ def _checked(labels: dict[str, np.ndarray], classes: Sequence[str]) -> dict[str,
         what = f"no sample has label {lacking} ('{classes[lacking]}')"
         raise FieldError("train", what, "Number the classes from 0 without gaps.")
     return labels
+
+
+# ---- groups --------------------------------------------------------------------------------------
+
+
+def numbered_groups(
+    given: Any, sizes: Mapping[str, int]
+) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """int64 [N] of each split, the same number for the same group, and the names of the numbers.
+
+    given: [N] whole numbers or text, by split or of train alone; None: there are none. sizes: of
+    the splits. Raises FieldError.
+    """
+    if given is None:
+        return {}, {}
+    of_split = given if isinstance(given, Mapping) else {"train": given}
+    found = {}
+    for name, size in sizes.items():
+        if name not in of_split:
+            mend = f"Give all splits some: {{{', '.join(f'{one!r}: [N]' for one in sizes)}}}."
+            raise FieldError("", f"{name} has none", mend)
+        found[name] = _groups_of(name, of_split[name], size)
+    if len({groups.dtype.kind for groups in found.values()}) > 1:
+        raise FieldError("", "some splits have numbers, others text", "Give one kind.")
+    for name in of_split.keys() - sizes.keys():
+        raise FieldError(str(name), "there is no such split", "Leave it out.")
+    whole = np.concatenate(list(found.values()))
+    if (whole == whole[0]).all():
+        raise FieldError(
+            "", f"all samples are of one group, '{whole[0]}'", "Give several, or none."
+        )
+    try:
+        numbers, names = numbered_texts("text", [pa.array(whole)])
+    except FieldError as error:
+        raise error.at("") from None
+    ends = np.cumsum(list(sizes.values()))
+    parts = dict(zip(sizes, np.split(numbers, ends[:-1]), strict=True))
+    return parts, {str(number): name for number, name in names.items()}
+
+
+def _groups_of(split: str, given: Any, size: int) -> np.ndarray:
+    """[N] of one split, numbers or text."""
+    found = array_of(given)
+    if found.shape != (size,):
+        what = f"are {found.dtype} {list(found.shape)}, the split has {size:,} samples"
+        raise FieldError(split, what, "Give each sample one.")
+    if found.dtype.kind in "iu":
+        return found.astype(np.int64)
+    for place, word in enumerate(found.tolist()):
+        if not isinstance(word, str) or not word.strip():
+            what = f"item {place}: the group is {word!r:.40}"
+            raise FieldError(split, what, "Give whole numbers or text.")
+    return found.astype(str)

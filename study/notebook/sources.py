@@ -287,8 +287,8 @@ def _column(what: str, named: str | None, usual: Sequence[str], there: Sequence[
     for name in usual:
         if name in there:
             return name
-    found = f"none of the columns is called {' or '.join(usual)}"
-    raise FieldError("", found, f"Name it, {what}=...: {', '.join(map(str, there[:10]))}.")
+    found = f"none of the columns {', '.join(map(str, there[:10]))} is called {' or '.join(usual)}"
+    raise FieldError("", found, f"Name it in a dict: {{'train': ..., '{what}': '{there[0]}'}}.")
 
 
 def _columns_of(dataset: Any, given: Columns) -> Columns:

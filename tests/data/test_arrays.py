@@ -104,6 +104,40 @@ def test_rows_keep_their_columns_and_are_warned_of(tmp_path: Path) -> None:
     assert raw.notes == ("column 'target' is the label itself: leave it out",)
 
 
+def test_no_group_is_in_two_splits(tmp_path: Path) -> None:
+    numbers, labels = load_digits(return_X_y=True)
+    patients = np.array([f"p{number % 120}" for number in range(len(labels))])
+    path = kept(tmp_path / "mine", {"train": (numbers, labels), "groups": patients})
+    data = Arrays(path=str(path))
+    raw = data.read()
+    assert raw.train.groups is not None and data.unit == "groups"
+    names = [raw.group_names[number] for number in raw.train.groups.tolist()]
+    assert names == patients.tolist()
+    prepared = prepare(data, 0, tmp_path / "cache")
+    whose = {
+        row.tobytes(): patient for row, patient in zip(numbers.astype("f4"), patients, strict=True)
+    }
+    found = []
+    for name in ("train", "validation", "test"):
+        samples = np.load(prepared.directory / f"{name}.npy", allow_pickle=False)
+        found.append({whose[row.tobytes()] for row in samples})
+    assert sum(map(len, found)) == len(set.union(*found)) == 120
+    few = Arrays(path=str(path), limit=300).read()
+    assert few.train.groups is not None and len(few.train.labels) <= 300
+    for group in np.unique(few.train.groups):  # whole
+        assert (few.train.groups == group).sum() == (raw.train.groups == group).sum()
+
+
+def test_groups_of_numbers_are_themselves_in_every_split(tmp_path: Path) -> None:
+    images = np.arange(12 * 4, dtype=np.uint8).reshape(12, 1, 2, 2)
+    pair = (images, np.arange(12) % 2)
+    data = {"train": pair, "test": pair, "groups": {"train": np.arange(12) // 2, "test": [7] * 12}}
+    raw = Arrays(path=str(kept(tmp_path / "mine", data))).read()
+    assert raw.train.groups is not None and raw.test is not None and raw.test.groups is not None
+    assert raw.train.groups.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
+    assert raw.test.groups.tolist() == [7] * 12 and raw.group_names == {}
+
+
 # ---- folders that are not as they were written ---------------------------------------------------
 
 

@@ -83,6 +83,7 @@ def test_only_the_files_count_once_the_study_has_begun(
     moved = Study.open("mine", storage=second)
     assert len(moved.run(trials=4).trials()) == 4
     assert moved.confirm(trials=["focal/0001"], seeds=1).trials().test_ece.notna().all()
+    assert here_json("verify", "models:/kept/1", "--storage", second)["ok"]
     here("audit", "mine", "--storage", second)
     here("delete", "mine", "--storage", second, "--yes")
     assert not (second / "mine").exists()

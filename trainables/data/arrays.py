@@ -6,7 +6,7 @@
 import hashlib
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,7 @@ from trainables.data.shared.array_files import (
     read_split,
 )
 from trainables.data.shared.column_notes import Spread, notes
-from trainables.data.shared.splits import limited
+from trainables.data.shared.splits import limit_notes, limited
 from trainables.dataset import Dataset, Header, RawData, RawSplit, Rows
 from trainables.fields import number, path_text
 from trainables.machine import memory
@@ -27,6 +27,7 @@ from trainables.plain import Value
 from trainables.problems import FieldError
 
 ROWS = 4096  # at a time
+UNIT = "groups"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,10 +42,18 @@ class Arrays(Dataset):
         """`STUDY/data`."""
         return f"{Path(self.path).parent.name}/{Path(self.path).name}"
 
+    @property
+    def unit(self) -> str | None:
+        try:
+            return UNIT if read_contents(self.path).has_groups else None
+        except FieldError:  # reading it says so
+            return None
+
     def source_digest(self) -> str:
         contents = read_contents(self.path)
         check_digests(self.path, contents)
-        said = [contents.classes, contents.columns, contents.digests, self.limit]
+        named = [contents.columns, contents.group_names]
+        said = [contents.classes, named, contents.digests, self.limit]
         return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
     def read(self) -> RawData:
@@ -59,10 +68,22 @@ class Arrays(Dataset):
         for name, (split, rows) in taken.items():
             is_whole = len(rows) == len(split.labels)
             images = split.images if is_whole else split.images[rows]
-            splits[name] = RawSplit(images, split.labels[rows])
+            groups = None if split.groups is None else split.groups[rows]
+            splits[name] = RawSplit(images, split.labels[rows], groups)
         raw = RawData.of(contents.classes, splits)
-        said = () if raw.train.images.ndim != 2 else _notes(raw.train, contents.columns)
-        return RawData(raw.classes, raw.train, raw.validation, raw.test, contents.columns, said)
+        said = self._limit_notes(taken)
+        if raw.train.images.ndim == 2:
+            said = (*said, *_notes(raw.train, contents.columns))
+        names = {int(number): name for number, name in contents.group_names.items()}
+        return replace(raw, columns=contents.columns, notes=said, group_names=names)
+
+    def _limit_notes(self, taken: dict[str, tuple[RawSplit, np.ndarray]]) -> tuple[str, ...]:
+        if self.limit is None:
+            return ()
+        before = {name: split.groups for name, (split, _) in taken.items()}
+        return limit_notes(
+            self.limit, before, {name: rows for name, (_, rows) in taken.items()}, UNIT
+        )
 
     def source_rows(self) -> Rows:
         contents = read_contents(self.path)
@@ -87,7 +108,8 @@ class Arrays(Dataset):
         taken = {}
         for name in contents.splits:
             split = read_split(self.path, contents, name)
-            rows = limited(split.labels, self.limit, name, len(contents.classes))
+            count = len(contents.classes)
+            rows = limited(split.labels, self.limit, name, count, split.groups)
             taken[name] = (split, rows)
         return taken
 

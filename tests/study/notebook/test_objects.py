@@ -280,6 +280,21 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "another data set": ({"train": PAIR, "name": "table"}, "name: 'table' reads files"),
     "a path": ({"train": PAIR, "path": "here"}, "path: is where calstudy writes"),
     "a column": ({"train": Hub(), "image": "pictur"}, "no column 'pictur'. Did you mean 'picture'"),
+    "fewer groups": (
+        {"train": PAIR, "groups": [1, 2]},
+        r"groups.train: are int64 \[2\], the split",
+    ),
+    "no groups": (
+        {"train": PAIR, "test": PAIR, "groups": LABELS},
+        "groups: test has none. Give all splits some: {'train': ",
+    ),
+    "floats": ({"train": PAIR, "groups": LABELS / 2}, "groups.train: item 0: the group is 0.0"),
+    "one group": ({"train": PAIR, "groups": ["a"] * 60}, "groups: all samples are of one group"),
+    "spaces": ({"train": PAIR, "groups": ["a", "a "] * 30}, "groups: text: 'a ' and 'a' differ"),
+    "a lost group": (
+        {"train": PAIR, "groups": {"train": LABELS, "tst": LABELS}},
+        "groups.tst: there is no such split",
+    ),
     "a split": (DatasetDict(train=Hub(), val=Hub()), "val: there is no key 'val'. .*'validation'"),
 }
 

@@ -438,7 +438,11 @@ BAD = [
     ({"extensions": 3}, "extensions", "must be text, got 3."),
     ({"extensions": ""}, "extensions", "Write null"),
     # data, model, optimizer, sampler, resources
-    ({"data": "csv"}, "data", "there is no dataset 'csv'. Valid values: arrays, cifar10, "),  # not 'svhn'
+    (
+        {"data": "csv"},
+        "data",
+        "there is no dataset 'csv'. Valid values: arrays, cifar10, ",
+    ),  # not 'svhn'
     ({"data": "digit"}, "data", "there is no dataset 'digit'. Did you mean 'digits'?"),
     ({"data": 7}, "data", "must be a name, or a mapping with `name`, got 7."),
     (

@@ -2,12 +2,13 @@
 
 FOLDER/{train,validation,test}.npy     uint8 [N, C, H, W], or float32 [N, D]
 FOLDER/{...}_labels.npy                int64 [N], in [0, K)
-FOLDER/arrays.json                     classes, columns, and the sha256 of each file
+FOLDER/{...}_groups.npy                int64 [N], if samples belong together
+FOLDER/arrays.json                     names of classes, columns and groups; each file's sha256
 """
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +28,27 @@ AGAIN = "Restore it from a backup, or create the study again, under another name
 
 @dataclass(frozen=True)
 class Contents:
-    """What arrays.json says: names of classes and of a row's columns, and digests by file."""
+    """What arrays.json says: names of classes and of a row's columns, and digests by file.
+
+    group_names: of the groups' numbers, as text, where they are not the numbers.
+    """
 
     classes: tuple[str, ...]
     columns: tuple[str, ...]
     digests: dict[str, str]
+    group_names: dict[str, str] = field(default_factory=dict)
 
     @property
     def splits(self) -> list[str]:
         return [name for name in SPLITS if file_of(name) in self.digests]
+
+    @property
+    def has_groups(self) -> bool:
+        return groups_of("train") in self.digests
+
+    def files_of(self, split: str) -> list[str]:
+        files = [file_of(split), labels_of(split)]
+        return [*files, groups_of(split)] if self.has_groups else files
 
 
 def file_of(split: str) -> str:
@@ -44,6 +57,10 @@ def file_of(split: str) -> str:
 
 def labels_of(split: str) -> str:
     return f"{split}_labels.npy"
+
+
+def groups_of(split: str) -> str:
+    return f"{split}_groups.npy"
 
 
 # ---- written -------------------------------------------------------------------------------------
@@ -87,6 +104,7 @@ def write_contents(folder: Path, contents: Contents) -> None:
         "format": FORMAT,
         "classes": contents.classes,
         "columns": contents.columns,
+        "groups": contents.group_names,
         "sha256": contents.digests,
     }
     (folder / SIDECAR).write_text(json.dumps(plain, indent=1), encoding="utf-8")
@@ -101,8 +119,10 @@ def read_contents(path: str) -> Contents:
     try:
         plain = json.loads(read_text(file))
         known = plain["format"]
-        contents = Contents(tuple(plain["classes"]), tuple(plain["columns"]), plain["sha256"])
-        is_whole = _are_texts(contents.classes, contents.columns, contents.digests.values())
+        classes, columns = (tuple(plain[key]) for key in ("classes", "columns"))
+        group_names = {str(int(number)): name for number, name in plain["groups"].items()}
+        contents = Contents(classes, columns, plain["sha256"], group_names)
+        is_whole = _are_texts(classes, columns, contents.digests.values(), group_names.values())
     except FileNotFoundError:
         mend = "Give the folder `data` of a study whose data were given as objects in Python."
         raise FieldError("path", f"there is no {file}", mend) from None
@@ -119,7 +139,7 @@ def read_contents(path: str) -> Contents:
 def check_digests(path: str, contents: Contents) -> None:
     """Raise FieldError unless each file is as it was written."""
     for name in contents.splits:
-        for file in (file_of(name), labels_of(name)):
+        for file in contents.files_of(name):
             place = Path(path) / file
             try:
                 found = file_digest(place)
@@ -139,7 +159,9 @@ def read_split(path: str, contents: Contents, name: str) -> RawSplit:
     if not fits or not len(labels) or labels.min() < 0 or labels.max() >= count:
         found = f"the labels of {name} in {path} are not {count} classes' of its samples"
         raise FieldError("path", found, AGAIN)
-    return RawSplit(samples, labels)
+    if not contents.has_groups:
+        return RawSplit(samples, labels)
+    return RawSplit(samples, labels, np.array(_mapped(Path(path) / groups_of(name))))
 
 
 def _mapped(file: Path) -> np.ndarray:
