@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -252,7 +254,7 @@ class OneByOne:
         try:
             item = self._items[place]
         except Exception as error:  # whatever the user's code raises
-            found = f"item {place} cannot be read ({in_a_line(error)})"
+            found = f"item {place} cannot be read ({in_a_line(error)}{_line_of(error)})"
             raise FieldError("", found, "Mend the data set.") from error
         try:
             given, label = self._pair(item)
@@ -276,6 +278,13 @@ class OneByOne:
         kind = type(item).__name__
         what = f"{kind} of {len(item)}" if isinstance(item, tuple | list) else kind
         raise FieldError("", f"is a {what}", "Give (sample, label).")
+
+
+def _line_of(error: Exception) -> str:
+    """`, photos.py:12`: where the user's code failed, or called what failed."""
+    frames = traceback.extract_tb(error.__traceback__)[1:]  # the first is ours
+    own = [frame for frame in frames if "site-packages" not in frame.filename] or frames
+    return f", {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
 
 
 def _column(what: str, named: str | None, usual: Sequence[str], there: Sequence[str]) -> str:

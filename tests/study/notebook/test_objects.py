@@ -242,7 +242,10 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "one-hot": ((IMAGES, np.eye(3)[LABELS]), r"labels are float64 \[60, 3\]"),
     "no label": ((IMAGES, [None] * 60), "item 0: the label is a NoneType"),
     "words and numbers": (Photos(lambda i: (ROWS[i], "a" if i else 0)), "some labels are words"),
-    "an error": (Photos(lambda i: 1 / 0), r"item 0 cannot be read \(ZeroDivisionError"),
+    "an error": (
+        Photos(lambda i: 1 / 0),
+        r"item 0 cannot be read \(ZeroDivisionError: .*, test_objects.py:\d+\)",
+    ),
     "three": (Photos(lambda i: (1, 2, 3)), r"item 0: is a tuple of 3. Give \(sample, label\)"),
 }
 
@@ -390,6 +393,17 @@ def test_killed_while_it_writes_the_same_script_goes_on(tmp_path: Path) -> None:
         "mine",
         "data",
     }
+
+
+def test_interrupted_while_it_writes_nothing_is_left(tmp_path: Path) -> None:
+    def item(place: int) -> Any:
+        if place == 37 and any(tmp_path.rglob("train.npy.*")):
+            raise KeyboardInterrupt
+        return photo(place), LABELS[place]
+
+    with pytest.raises(KeyboardInterrupt):
+        created(tmp_path, Photos(item))
+    assert not any(tmp_path.iterdir())
 
 
 def test_half_a_folder_is_not_taken_for_whole(tmp_path: Path) -> None:
