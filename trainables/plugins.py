@@ -101,7 +101,7 @@ def used_files(label: str, files: Mapping[str, str]) -> dict[str, str]:
         waiting += new
     if not modules or _extensions is None:
         return {}
-    named = {f"{module.removeprefix(LOADED).replace('.', '/')}.py" for module in modules}
+    named = {_file(module) for module in modules}
     imported = {
         str(getattr(module, "__file__", None))
         for name, module in list(sys.modules.items())
@@ -235,17 +235,47 @@ def raised_in(error: BaseException) -> str | None:
     Nor is it one's fault that a signal came while it ran: Ray's handlers and
     ours also raise SystemExit.
     """
-    frames = [
-        str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__)
-    ]
-    inside = [name for name in frames if name.startswith(LOADED)]
+    found = _own_frame(error)
+    return None if found is None else found[0]
+
+
+def raised_at(error: BaseException) -> str | None:
+    """As `raised_in`, with line and function: `methods/mine.py, line 12, in loss`."""
+    found = _own_frame(error)
+    if found is None:
+        return None
+    file, line, function = found
+    inside = "" if function == "<module>" else f", in {function}"
+    return f"{file}, line {line}{inside}"
+
+
+def _own_frame(error: BaseException) -> tuple[str, int, str] | None:
+    """File, line and function of the innermost frame of one's own code."""
+    frames = list(traceback.walk_tb(error.__traceback__))
+    names = [str(frame.f_globals.get("__name__")) for frame, _ in frames]
+    inside = [place for place, name in enumerate(names) if name.startswith(LOADED)]
     if (
         not inside
         or isinstance(error, KeyboardInterrupt)
-        or frames[-1].partition(".")[0] in ("ray", "study")
+        or names[-1].partition(".")[0] in ("ray", "study")
     ):
         return None
-    return f"{inside[-1].removeprefix(LOADED).replace('.', '/')}.py"
+    frame, line = frames[inside[-1]]
+    return _file(names[inside[-1]]), line, frame.f_code.co_name
+
+
+def is_own(cls: type) -> bool:
+    """Whether a class is of an extensions folder."""
+    return cls.__module__.startswith(LOADED)
+
+
+def file_of(cls: type) -> str:
+    """Where a class of an extensions folder is: `models/mine.py`; of another its name."""
+    return _file(cls.__module__) if is_own(cls) else cls.__name__
+
+
+def _file(module: str) -> str:
+    return f"{module.removeprefix(LOADED).replace('.', '/')}.py"
 
 
 def in_a_line(error: BaseException) -> str:

@@ -317,7 +317,7 @@ def probe_on_cluster(
 
 def _check(found: Mapping[str, Any], file_name: str, label: str) -> None:
     if "problem" in found:
-        raise SpecError(file_name, f"methods.{label}", found["problem"])
+        raise SpecError(file_name, found.get("path", f"methods.{label}"), found["problem"])
 
 
 def _gathered(

@@ -15,7 +15,8 @@ import torch
 
 from study.machines.node_facts import room
 from trainables.plain import Plain
-from trainables.plugins import in_a_line, raised_in
+from trainables.plugins import in_a_line, raised_at
+from trainables.problems import FieldError
 from trainables.training.device import device_for, ran_out_of_memory
 from trainables.trial_probe import probe_trial
 
@@ -30,7 +31,7 @@ def answer(
     folder: str | None = None,
 ) -> dict[str, Plain]:
     """The costs of a method's trials, and what this machine has for them; or the `problem`, in one
-    line.
+    line, with the `path` of the field that mends it.
 
     The rest as in `probe_trial`. folder: for temporary files; default: one of its own.
     """
@@ -48,8 +49,11 @@ def answer(
         if ran_out_of_memory(error):
             fix = "Raise resources.gpu, or lower batch_size"
             return {"problem": f"runs out of memory with {resources['gpu']:g} GPU. {fix}."}
-        where = f"{file}: " if (file := raised_in(error)) else ""
-        return {"problem": f"{where}{in_a_line(error)}."}
+        if isinstance(error, FieldError) and error.path == "extensions":
+            return {"problem": error.problem, "path": error.path}
+        if (place := raised_at(error)) is not None:
+            return {"problem": f"{place}: {in_a_line(error)}.", "path": "extensions"}
+        return {"problem": f"{in_a_line(error)}."}
     return {"costs": costs, "memory_free": room(folder)["memory"], "device_size": size}
 
 

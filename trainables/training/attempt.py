@@ -24,8 +24,8 @@ from trainables.outputs import train_entropy
 from trainables.outputs.attempts import attempt_directory, attempts_in, epochs_reached
 from trainables.outputs.outcome import Outcome, OutcomeState, Reached, Report
 from trainables.plain import Plain
-from trainables.plugins import changed_files, finding_for, raised_in, used_files
-from trainables.problems import FieldError
+from trainables.plugins import changed_files, finding_for, raised_at, raised_in, used_files
+from trainables.problems import FieldError, UserError
 from trainables.training import checkpoint
 from trainables.training.device import (
     NodeUnfit,
@@ -207,7 +207,7 @@ class Attempt:
                 raise GpuLost(reason) from error
             if isinstance(error, OSError):
                 return Outcome(state="interrupted", reason=reason)
-            return self._failed(reason)
+            return self._failed(with_place(reason, error))
         except OSError as second:
             return Outcome(state="interrupted", reason=reason_of(second))
 
@@ -357,8 +357,11 @@ def time_limit_reason(seconds: float, epoch: int) -> str:
 
 
 def reason_of(error: BaseException) -> str:
-    """Why a trial failed, in one line."""
-    reason = f"{type(error).__name__}: {error}".rstrip(": ").splitlines()[0][:500]
-    if isinstance(error, SystemExit):
-        reason += f" in {raised_in(error)}"
-    return reason
+    """Why a trial ended, in one line."""
+    return f"{type(error).__name__}: {error}".rstrip(": ").splitlines()[0][:500]
+
+
+def with_place(reason: str, error: BaseException) -> str:
+    """The reason, after the place in a user's own code that raised the error."""
+    place = None if isinstance(error, UserError) else raised_at(error)
+    return reason if place is None else f"{place}: {reason}"

@@ -84,7 +84,7 @@ def test_in_a_trial(code: str, error: str, tmp_path: Path) -> None:
     found = {record.label: record for record in open_study("small", str(tmp_path)).records()}
     assert found["cross_entropy"].state == "complete"
     assert (found["mine"].state, found["mine"].attempt) == ("failed", 1)
-    assert found["mine"].reason == f"{error} in methods/mine.py"
+    assert found["mine"].reason == f"methods/mine.py, line 9, in loss: {error}"
 
 
 def test_a_signal_that_comes_meanwhile_is_no_failure_of_the_trial(

@@ -68,7 +68,8 @@ def breaking(tmp_path: Path) -> Path:
 
 def names_it(shown: str) -> None:
     said = shown.strip().splitlines()[-1]
-    assert said == "small.yaml: methods.breaks: methods/breaks.py: ValueError: no such loss."
+    place = "methods/breaks.py, line 7, in loss"
+    assert said == f"small.yaml: extensions: {place}: ValueError: no such loss."
     assert "Traceback" not in shown
 
 

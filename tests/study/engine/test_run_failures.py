@@ -170,9 +170,11 @@ def test_a_trial_that_fails_is_recorded_and_the_study_goes_on(faulty: Begun) -> 
         "cross_entropy": "complete",
         "diverges": "failed",
     }
-    assert found["raises"].reason == "RuntimeError: no such luck"
+    assert found["raises"].reason == (
+        "methods/raises.py, line 8, in loss: RuntimeError: no such luck"
+    )
     assert (found["exits"].reason, found["exits"].attempt) == (
-        "SystemExit: 3 in methods/exits.py",
+        "methods/exits.py, line 8, in loss: SystemExit: 3",
         1,
     )
     assert all(set(found[name].extensions) == {f"methods/{name}.py"} for name in FAULTY)
@@ -189,7 +191,7 @@ def test_a_trial_that_fails_is_recorded_and_the_study_goes_on(faulty: Begun) -> 
         found["diverges"].reason
     )
     assert (
-        "trial raises/0000: RuntimeError: no such luck. Recorded as failed; the study continues."
+        "trial raises/0000: methods/raises.py, line 8, in loss: RuntimeError: no such luck."
         in shown
     )
     assert "no such luck" in here("status", "small", "--storage", storage)
