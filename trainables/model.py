@@ -69,5 +69,8 @@ class Model(Settings, ABC):
         raise NotImplementedError
 
     @abstractmethod
-    def build(self, input_shape: Any, num_classes: int) -> Network:
-        """A network for samples of this shape: (channels, height, width), or (columns,)."""
+    def build(self, input_shape: Any, num_classes: int) -> nn.Module:
+        """A network for samples of this shape: (channels, height, width), or (columns,).
+
+        A `Network`, or any module that ends in its last linear layer, which is then the head.
+        """

@@ -101,6 +101,7 @@ def stored_classifier(
     import torch
 
     from trainables.loading.frozen import backbone_of
+    from trainables.models.shared.whole_module import network_of
     from trainables.outputs.classifier import Classifier
 
     validation = stored_predictions(study, record)
@@ -113,7 +114,7 @@ def stored_classifier(
         backbone, trained_on = backbone_of(model, prepared)
     inputs = trained_on.input_shape
     with torch.random.fork_rng(devices=[]):
-        network = model.build(inputs, prepared.num_classes)
+        network = network_of(model, inputs, prepared.num_classes)
     try:
         classifier = Classifier(network, trained_on.mean, trained_on.std, kind=inputs.kind)
         classifier.load(weights)

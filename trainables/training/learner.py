@@ -19,6 +19,7 @@ from trainables.loading.batches import DeviceSplit, mirrored_in_turn
 from trainables.loading.trial_data import TrialData
 from trainables.method import Batch, Task
 from trainables.methods.shared.entropy import entropy
+from trainables.models.shared.whole_module import network_of
 from trainables.outputs.classifier import PREDICTION_BATCH, Classifier
 from trainables.outputs.predictions import Predictions
 from trainables.outputs.train_entropy import TrainEntropy
@@ -72,7 +73,7 @@ class Learner:
             self.train, self._meta = data.with_meta(config.data.meta, config.seed)
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed_of(config.seed, config.number, "weights"))
-            network = config.model.build(prepared.input_shape, prepared.num_classes)
+            network = network_of(config.model, prepared.input_shape, prepared.num_classes)
         network.adapt(lambda count: data.images_of(self.train.rows[:count]))
         self._program = program.program_for(config, data, network, device)
         self.network = self._program.network

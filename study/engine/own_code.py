@@ -1,0 +1,27 @@
+"""A user's own networks, checked before anything trains."""
+
+from __future__ import annotations
+
+import torch
+
+from study.engine.weights import models_and_data
+from study.schema.errors import located
+from study.schema.spec import StudySpec
+from trainables.loading.cache import Prepared
+from trainables.model import Model
+from trainables.models.shared.whole_module import network_of
+from trainables.plugins import is_own
+
+
+def check_own_networks(spec: StudySpec, prepared: Prepared, file_name: str) -> None:
+    """Raise SpecError if a network of the extensions folder cannot be built for these data.
+
+    A frozen one takes features, whose shape its backbone tells later.
+    """
+    with located(file_name):
+        checked: list[Model] = []
+        for model, _ in models_and_data(spec):
+            if is_own(type(model)) and not model.frozen and model not in checked:
+                checked.append(model)
+                with torch.random.fork_rng(devices=[]):
+                    network_of(model, prepared.input_shape, prepared.num_classes)
