@@ -1,8 +1,8 @@
 """Names come from files: `focal` is methods/focal.py with the class Focal.
 Adding the file adds the name.
 
-A user's own folder with the same layout (methods/, models/, data/) adds its names
-through `use_extensions`.
+A user's own folder with the same layout (methods/, models/, data/, metrics/) adds its
+names through `use_extensions`.
 """
 
 import importlib
@@ -23,20 +23,22 @@ from trainables.files.digest import file_digest, known_digest
 from trainables.problems import FieldError, nearest
 
 LOADED = "calstudy_extensions."  # what the modules of an extensions folder are called
-SEARCHED = ("methods", "models", "data")
+SEARCHED = ("methods", "models", "data", "metrics")
 TEXTS = (".md", ".rst", ".txt")
 
 _extensions: Path | None = None
+_opened: dict[Path, None] = {}  # the folders of the studies that were opened, the last one last
+_metrics_read = 0  # how often metrics of one's own may have become others
 _found: dict[str, set[str]] = {}  # the extension modules found, by the finder: a label or a module
 _finder = ""
 
 
 def use_extensions(directory: str | Path | None) -> None:
-    """Also look for names in `directory`/methods, models, data. None: only our own.
+    """Also look for names in `directory`/methods, models, data, metrics. None: only our own.
 
     Raises FieldError if the folder is missing.
     """
-    global _extensions
+    global _extensions, _metrics_read
     path = None if directory is None else Path(directory).resolve()
     if path is not None and not path.is_dir():
         raise FieldError("extensions", f"no folder at {path}")
@@ -44,7 +46,28 @@ def use_extensions(directory: str | Path | None) -> None:
         _found.clear()
         for module in [name for name in list(sys.modules) if name.startswith(LOADED)]:
             del sys.modules[module]
+    if path != _extensions or extension_folder("metrics") is not None:
+        _metrics_read += 1
     _extensions = path
+
+
+def open_extensions(directory: Path) -> None:
+    """Know the metrics of an opened study's own folder by name. Nothing of it is run."""
+    global _metrics_read
+    if (directory / "metrics").is_dir():
+        _opened.pop(directory, None)
+        _opened[directory] = None
+        _metrics_read += 1
+
+
+def opened_extensions() -> tuple[Path, ...]:
+    """The folders of the studies that were opened, the last one last."""
+    return tuple(_opened)
+
+
+def metrics_read() -> int:
+    """A number that changes when metrics of one's own may have become others."""
+    return _metrics_read
 
 
 def keep_extensions(source: Path, kept: Path) -> None:
@@ -192,7 +215,7 @@ class Folder:
         """The class of that name; FieldError with the nearest names if there is none."""
         if not isinstance(name, str) or name not in self.names():
             raise FieldError("", f"there is no {self.kind} '{name}'", nearest(name, self.names()))
-        module = self._module(name)
+        module = self.module(name)
         if not hasattr(module, class_name(name)):
             raise FieldError(
                 "extensions",
@@ -200,7 +223,9 @@ class Folder:
             )
         return getattr(module, class_name(name))
 
-    def _module(self, name: str) -> ModuleType:
+    def module(self, name: str) -> ModuleType:
+        """The module of a file, ours or of the extensions folder in use. FieldError if it cannot be
+        imported."""
         if name in self._own():
             return importlib.import_module(f"{self.package}.{name}")
         qualified = f"{LOADED}{self.short}.{name}"

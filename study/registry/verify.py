@@ -76,8 +76,10 @@ def probabilities_digest(probs: np.ndarray) -> str:
 
 
 def metrics_of_probs(probs: np.ndarray, labels: Tensor) -> dict[str, float | None]:
-    """Every metric of probabilities [N, K]; None if not finite (a label with probability 0)."""
-    found = metrics.measure_stored(_logits(probs), labels, BINS)
+    """The metrics of calstudy that trials store, of probabilities [N, K]; None if not finite (a
+    label with probability 0)."""
+    names = [name for name, metric in metrics.ours().items() if metric.stored]
+    found = metrics.measure(_logits(probs), labels, names, BINS)
     return {name: _finite(value) for name, value in found.items()}
 
 

@@ -28,11 +28,11 @@ from study.uncertainty.methods import (
     floors_over_seeds,
 )
 from study.uncertainty.words import AS_GOOD, NOT_TOLD, word_for
-from trainables.metrics import AFTER_TEMPERATURE, described
+from trainables.metrics import AFTER_TEMPERATURE, ours
 from trainables.problems import FieldError
 
 # Smaller is better in all.
-METRICS = [name for name, metric in described().items() if metric.heading]
+METRICS = [name for name, metric in ours().items() if metric.heading]
 COLUMNS = tuple(chain(*((metric, AFTER_TEMPERATURE + metric) for metric in METRICS)))
 # What some hundred samples can tell, with the objectives; a calibration error of a bin, or of a
 # class, is known within several points.

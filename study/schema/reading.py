@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import Field, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 from search_spaces import strict_yaml
 from search_spaces.space import Entry, Pin, parse_entry
 from study.schema.compatibility import RecordedSpace
-from study.schema.condition import read_constraints
+from study.schema.condition import Condition, read_constraints
 from study.schema.errors import SpecError, check_keys, located, under
 from study.schema.matters import read_matters
 from study.schema.objective import Objective
@@ -39,7 +39,7 @@ from study.schema.variant import (
     read_values,
     with_pins,
 )
-from trainables import data, methods, models
+from trainables import data, methods, metrics, models
 from trainables.config import TrialConfig, build, nested_kind
 from trainables.config import to_plain as settings_to_plain
 from trainables.fields import check_value, expanded, is_file
@@ -159,6 +159,7 @@ def _parse(plain: Any, folder: Path) -> tuple[Values, dict[str, Written]]:
     objectives = taken.get("objectives", StudySpec.field_named("objectives").default)
     taken["matters"] = read_matters(plain.get("matters"), objectives)
     taken["constraints"] = read_constraints(plain.get("constraints"), objectives)
+    _check_measurable(objectives, taken["constraints"])
     taken["shift"] = _read_shift(plain.get("shift"))
     taken["try_first"] = read_try_first(plain.get("try_first"))
     written = _read_methods(plain["methods"], taken)
@@ -220,8 +221,9 @@ def _model_from(model: Plain, folder: Path) -> Plain:
 
 
 def _use_checked_extensions(directory: str | None) -> None:
-    """Register the folder's names, and load each of its files to check it."""
+    """Register the folder's names, and load each of its files to check it; of metrics the texts."""
     use_extensions(directory)
+    metrics.check_own()
     for package in (methods, models, data):
         short = package.__name__.rpartition(".")[2]
         folder = extension_folder(short)
@@ -262,6 +264,16 @@ def _read_objectives(plain: Any) -> tuple[Objective, ...]:
             raise FieldError(f"{where}.metric", f"'{metric}' is listed twice", "Remove one.")
         found[metric] = objective
     return tuple(found.values())
+
+
+def _check_measurable(objectives: Sequence[Objective], constraints: Sequence[Condition]) -> None:
+    """Raise FieldError for a metric of the extensions of another study than this."""
+    for index, objective in enumerate(objectives):
+        with under(f"objectives[{index}].metric"):
+            metrics.check_measurable(objective.metric)
+    for index, condition in enumerate(constraints):
+        with under(f"constraints[{index}]"):
+            metrics.check_measurable(condition.metric)
 
 
 def _mapping(key: str, plain: Any, needed: str) -> Mapping[str, Any]:

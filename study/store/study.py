@@ -33,6 +33,7 @@ from study.store.trials import TrialRecord, Trials
 from trainables.fields import expanded
 from trainables.files.atomic import write_whole
 from trainables.outputs.attempts import attempt_directory
+from trainables.plugins import open_extensions
 from trainables.problems import FieldError, UserError
 
 if TYPE_CHECKING:
@@ -54,6 +55,10 @@ class Study:
     plain: dict[str, Any]  # the spec in plain values
     recorded: Recorded
     text: str = field(default="", repr=False, compare=False)  # of study.yaml, as it was read
+
+    def __post_init__(self) -> None:
+        if own := self.plain.get("extensions"):
+            open_extensions(self.directory / str(own))
 
     @classmethod
     def of(cls, directory: Path, spec: StudySpec, recorded: Recorded) -> Study:

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from trainables import kinds
 from trainables.groups import together
-from trainables.metrics import describe, described
+from trainables.metrics import describe, ours
 from trainables.metrics.binned import equal_width_index, mass_ranks
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ RESAMPLED = (*SCORES, "ece", "mce", "adaptive_ece", "classwise_ece", "debiased_l
 # Of resampled groups it would have to know how much their labels vary.
 WITHOUT_GROUPS = ("debiased_l2",)
 # What a temperature removes of a score: the difference of two of these sums.
-REMOVED = {name: metric.removed_of for name, metric in described().items() if metric.removed_of}
+REMOVED = {name: metric.removed_of for name, metric in ours().items() if metric.removed_of}
 CALIBRATION = tuple(name for name in RESAMPLED if describe(name).kind == "calibration")
 
 

@@ -18,13 +18,14 @@ import importlib
 import inspect
 import math
 from collections.abc import Callable, Collection, Iterator
-from functools import cache
+from functools import cache, lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainables.metrics.shared.metric import Metric
-from trainables.plain import Value
+from trainables.metrics.shared.metric import Metric, metrics_in, refuse_twice
+from trainables.metrics.shared.own import OwnMetric, own_function, own_metrics, refuse_names
+from trainables.plugins import extension_folder, metrics_read, opened_extensions
 from trainables.problems import FieldError, nearest
 
 if TYPE_CHECKING:
@@ -42,52 +43,70 @@ ESSENTIAL = ("accuracy", "nll", "brier", "ece")
 
 
 @cache
-def described() -> dict[str, Metric]:
-    """The metrics by name without `ts_`: the stored ones, then the others, by position."""
+def ours() -> dict[str, Metric]:
+    """The metrics of calstudy by name without `ts_`: the stored ones, then the others, by
+    position."""
     found: dict[str, Metric] = {}
-    files = chain.from_iterable(sorted(Path(folder).glob("[!_]*.py")) for folder in __path__)
-    for metric in chain.from_iterable(map(_read, files)):
-        if metric.name in found:
-            raise FieldError(
-                f"metrics/{metric.family}.py",
-                f"'{metric.name}' is already in {found[metric.name].family}.py",
-                "Rename one.",
-            )
-        found[metric.name] = metric
+    for file in chain.from_iterable(sorted(Path(folder).glob("[!_]*.py")) for folder in __path__):
+        for metric in metrics_in(ast.parse(file.read_text(encoding="utf-8")), file.stem):
+            refuse_twice(metric, found)
+            found[metric.name] = metric
+    return _in_order(found)
+
+
+def described() -> dict[str, Metric]:
+    """Ours and those of one's own: of the extensions folder in use, and of the studies opened."""
+    return _described(metrics_read())
+
+
+@lru_cache(maxsize=1)
+def _described(_: int) -> dict[str, Metric]:
+    found = {}
+    for folder in opened_extensions():
+        found.update(own_metrics(folder))
+    return _in_order({**found, **_in_use(metrics_read()), **ours()})
+
+
+def measurable() -> dict[str, Metric]:
+    """Those whose functions are there: ours, and of the extensions folder in use."""
+    return _measurable(metrics_read())
+
+
+@lru_cache(maxsize=1)
+def _measurable(number: int) -> dict[str, Metric]:
+    return _in_order({**_in_use(number), **ours()})
+
+
+@lru_cache(maxsize=1)
+def _in_use(_: int) -> dict[str, Metric]:
+    folder = extension_folder("metrics")
+    return {} if folder is None else own_metrics(folder.parent)
+
+
+def _in_order(found: dict[str, Metric]) -> dict[str, Metric]:
     return dict(sorted(found.items(), key=lambda item: (not item[1].stored, item[1].place)))
 
 
-def _read(file: Path) -> Iterator[Metric]:
-    """The metrics of a file; none if it has no METRICS.
+def check_own() -> None:
+    """Raise FieldError if a metric of the extensions folder in use cannot be told from ours."""
+    if extension_folder("metrics") is not None:
+        refuse_names(_in_use(metrics_read()).values(), ours())
 
-    Parsed, not imported: readers of a study need only descriptions, and importing torch takes
-    seconds.
+
+def load_own(also: Collection[str]) -> None:
+    """Import the files of one's own metrics that a trial measures: the stored ones, and `also`.
+
+    Raises FieldError if one cannot be imported.
     """
-    for node in ast.parse(file.read_text(encoding="utf-8"), str(file)).body:
-        match node:
-            case ast.Assign([ast.Name("METRICS")], value) | ast.AnnAssign(
-                ast.Name("METRICS"), _, ast.expr() as value
-            ):
-                for name, row in _plain(file.stem, value).items():
-                    yield _metric(file.stem, name, **row)
+    plain = {name.removeprefix(AFTER_TEMPERATURE) for name in also}
+    for name, metric in measurable().items():
+        if isinstance(metric, OwnMetric) and (metric.stored or name in plain):
+            own_function(metric)
 
 
-def _plain(family: str, value: ast.expr) -> dict[str, dict[str, Value]]:
-    try:
-        return dict(ast.literal_eval(value))
-    except ValueError:
-        found = f"METRICS (line {value.lineno}) must contain only plain values: no names, no calls"
-        raise FieldError(f"metrics/{family}.py", found) from None
-
-
-def _metric(family: str, name: str, **row: Any) -> Metric:
-    try:
-        for key in row:
-            Metric.field_named(key)
-        usual = {"function": name, "label": name.replace("_", " ")}
-        return Metric(name=name, family=family, **usual | row)
-    except FieldError as error:
-        raise error.under(f"metrics/{family}.py: {name}") from None
+def is_own(name: str) -> bool:
+    """Whether a metric, `ts_` included, is one's own."""
+    return isinstance(describe(name), OwnMetric)
 
 
 def names() -> list[str]:
@@ -108,6 +127,12 @@ def check(name: str) -> None:
         raise FieldError("", f"there is no metric '{name}'", nearest(name, names(), listed))
 
 
+def check_measurable(name: str) -> None:
+    """Raise FieldError for a metric of one's own that is not of the extensions folder in use."""
+    if name.removeprefix(AFTER_TEMPERATURE) not in measurable():
+        raise FieldError("", f"there is no metric '{name}'", nearest(name, measurable()))
+
+
 def describe(name: str) -> Metric:
     """The description of a metric (a `ts_` metric is the same one, of calibrated logits)."""
     check(name)
@@ -117,6 +142,9 @@ def describe(name: str) -> Metric:
 def find(name: str) -> Callable[..., Tensor]:
     """The function of that name."""
     metric = describe(name)
+    if isinstance(metric, OwnMetric):
+        check_measurable(name)
+        return own_function(metric)
     found: Any = getattr(importlib.import_module(f"{__name__}.{metric.family}"), metric.function)
     return found
 
@@ -143,7 +171,7 @@ def measure_stored(
     logits: [N, K]; labels: [N] int64; bins: for metrics that have bins; calibrated: logits after
     temperature scaling, for what a temperature removes (default: cross-fitted).
     """
-    names = [name for name, metric in described().items() if metric.stored or name in also]
+    names = [name for name, metric in measurable().items() if metric.stored or name in also]
     return measure(logits, labels, names, bins, calibrated)
 
 

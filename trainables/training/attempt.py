@@ -231,6 +231,7 @@ class Attempt:
         device = prepared_device(assignment.resources)
         check_device(device, config.precision)
         self._check_weights(config)
+        metrics.load_own(self._assignment.metrics)
         learner = Learner(config, self._data(config, device), device)
         attempts = attempts_in(Path(assignment.directory))
         reached = epochs_reached(attempts)
@@ -363,5 +364,7 @@ def reason_of(error: BaseException) -> str:
 
 def with_place(reason: str, error: BaseException) -> str:
     """The reason, after the place in a user's own code that raised the error."""
+    if isinstance(error, FieldError) and error.path == "extensions":  # its place is said
+        return error.problem
     place = None if isinstance(error, UserError) else raised_at(error)
     return reason if place is None else f"{place}: {reason}"

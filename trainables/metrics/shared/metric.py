@@ -6,9 +6,12 @@ below by name, omitted ones at their defaults. Adding the file adds the metrics.
 
 from __future__ import annotations
 
+import ast
 import math
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from trainables.fields import Settings, choice, number, text
 from trainables.problems import FieldError
@@ -99,3 +102,50 @@ class Metric(Settings):
         if self.better == "higher" or self.largest is None:
             return 0.0
         return self.largest
+
+
+def metrics_in(tree: ast.Module, family: str, kind: type[Metric] = Metric) -> Iterator[Metric]:
+    """The metrics of a file; none if it has no METRICS. Raises FieldError at `metrics/FILE`.
+
+    Parsed, not imported: readers of a study need only descriptions, and importing torch takes
+    seconds.
+    """
+    for node in tree.body:
+        match node:
+            case ast.Assign([ast.Name("METRICS")], value) | ast.AnnAssign(
+                ast.Name("METRICS"), _, ast.expr() as value
+            ):
+                for name, row in _rows(family, value).items():
+                    yield _metric(kind, family, str(name), row)
+
+
+def refuse_twice(metric: Metric, others: Mapping[str, Metric]) -> None:
+    """Raise FieldError for a metric whose name another file has."""
+    if metric.name in others:
+        found = f"'{metric.name}' is already in {others[metric.name].family}.py"
+        raise FieldError(f"metrics/{metric.family}.py", found, "Rename one.")
+
+
+def _rows(family: str, value: ast.expr) -> dict[str, dict[str, Any]]:
+    where = f"metrics/{family}.py"
+    try:
+        rows = ast.literal_eval(value)
+    except ValueError:
+        found = f"METRICS (line {value.lineno}) must contain only plain values: no names, no calls"
+        raise FieldError(where, found) from None
+    if not isinstance(rows, dict) or not all(isinstance(row, dict) for row in rows.values()):
+        found = f"METRICS (line {value.lineno}) must map names to mappings"
+        raise FieldError(where, found, 'Write METRICS = {"mine": {"better": "lower"}}.')
+    return rows
+
+
+def _metric(kind: type[Metric], family: str, name: str, row: Mapping[str, Any]) -> Metric:
+    try:
+        for key in row:
+            if key in ("name", "family"):
+                raise FieldError(key, "is said by the file", "Remove it.")
+            Metric.field_named(key)
+        usual = {"function": name, "label": name.replace("_", " ")}
+        return kind(name=name, family=family, **usual | dict(row))
+    except FieldError as error:
+        raise error.under(f"metrics/{family}.py: {name}") from None

@@ -1,0 +1,135 @@
+"""Metrics of one's own: files in metrics/ of an extensions folder, in the same form as ours.
+
+What reads a study takes their descriptions from the files' text. What trains also runs them.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from functools import wraps
+from numbers import Real
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainables.metrics.shared.metric import Metric, metrics_in, refuse_twice
+from trainables.plugins import Folder, in_a_line, raised_at, stems
+from trainables.problems import FieldError, UserError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+FOLDER = Folder("metric", "trainables.metrics")
+EXAMPLE = 'METRICS = {"mine": {"better": "lower", "matters": 0.01}}'
+# Columns of `calstudy trials --csv` and of each epoch's row.
+TAKEN = {
+    *("trial", "method", "number", "state", "front", "epoch", "samples", "seconds", "attempts"),
+    *("started", "ended", "device", "host", "training", "reason", "time", "train_loss"),
+}
+
+
+@dataclass(frozen=True)
+class OwnMetric(Metric):
+    """A metric of an extensions folder."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not re.fullmatch(r"(?!ts_|test_)[a-z][a-z0-9_]*", self.name) or self.name in TAKEN:
+            found = f"'{self.name}' cannot be a metric's name"
+            raise FieldError("", found, "Write a-z, 0-9 and _, without ts_ or test_ in front.")
+        if self.removed_of:
+            raise FieldError("removed_of", "is for metrics of calstudy", "Remove it.")
+
+
+def own_metrics(folder: Path) -> dict[str, Metric]:
+    """The metrics of an extensions folder by name. Raises FieldError at `extensions`."""
+    found: dict[str, Metric] = {}
+    for family in stems(folder / "metrics"):
+        try:
+            for metric in _checked(folder / "metrics" / f"{family}.py"):
+                refuse_twice(metric, found)
+                found[metric.name] = metric
+        except FieldError as error:
+            raise FieldError("extensions", f"{error.path}: {error.found}", error.mend) from None
+    return found
+
+
+def refuse_names(own: Iterable[Metric], ours: Collection[str]) -> None:
+    """Raise FieldError for a file or a metric that has the name of one of ours."""
+    FOLDER.names()
+    for metric in own:
+        if metric.name in ours:
+            found = f"metrics/{metric.family}.py: '{metric.name}' is a metric of calstudy"
+            raise FieldError("extensions", found, "Rename it.")
+
+
+def _checked(file: Path) -> list[Metric]:
+    """The metrics of a file, which has some and their functions."""
+    where = f"metrics/{file.name}"
+    try:
+        tree = ast.parse(file.read_text(encoding="utf-8"), str(file))
+    except (SyntaxError, ValueError) as error:
+        raise FieldError(where, in_a_line(error)) from None
+    made = list(metrics_in(tree, file.stem, OwnMetric))
+    if not made:
+        raise FieldError(where, "has no METRICS", f"Begin it with {EXAMPLE}.")
+    known = _names(tree)
+    for metric in made:
+        if metric.function not in known:
+            found = f"METRICS has {metric.name}, but there is no function {metric.function}"
+            raise FieldError(where, found, f"Write def {metric.function}(logits, labels).")
+    return made
+
+
+def _names(tree: ast.Module) -> set[str]:
+    """What a file defines, assigns or imports."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.Name(id=name):
+                found.add(name)
+            case ast.alias(name=name, asname=other):
+                found.add(other or name)
+    return found
+
+
+def own_function(metric: Metric) -> Callable[..., Tensor]:
+    """The function of a metric of one's own, which gives one number, or raises FieldError with
+    file and line. It gets copies."""
+    import torch
+
+    where = f"metrics/{metric.family}.py"
+    function: Any = getattr(FOLDER.module(metric.family), metric.function, None)
+    if not callable(function):
+        raise FieldError("extensions", f"{where}: {metric.function} is no function")
+
+    @wraps(function)
+    def measured(logits: Tensor, labels: Tensor, **options: Any) -> Tensor:
+        try:
+            with torch.no_grad():
+                found = function(logits.clone(), labels.clone(), **options)
+        except (Exception, SystemExit) as error:
+            place = raised_at(error)
+            if isinstance(error, MemoryError | UserError) or place is None:
+                raise
+            raise FieldError("extensions", f"{place}: {in_a_line(error)}") from error
+        line = getattr(getattr(function, "__code__", None), "co_firstlineno", 1)
+        return _one_number(found, f"{where}, line {line}, in {metric.function}")
+
+    return measured
+
+
+def _one_number(found: Any, place: str) -> Tensor:
+    """A metric's value as float64; NaN is undefined. Raises FieldError for anything else."""
+    import torch
+
+    if isinstance(found, torch.Tensor) and found.ndim == 0 and not found.is_complex():
+        return found.double()
+    if isinstance(found, Real):
+        return torch.tensor(float(found), dtype=torch.float64)
+    shown = type(found).__name__
+    if isinstance(found, torch.Tensor):
+        shown = f"a tensor {list(found.shape)}"
+    raise FieldError("extensions", f"{place}: must return one number, got {shown}")
