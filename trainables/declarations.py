@@ -15,13 +15,15 @@ from typing import Any
 
 
 class Declarations:
-    """The classes, functions and constants of one of our modules."""
+    """The classes, functions and constants of a module: one of ours, or a file of one's own."""
 
-    def __init__(self, module: str) -> None:
-        spec = importlib.util.find_spec(module)  # imports its package alone, which is light
-        assert spec is not None and spec.origin is not None
+    def __init__(self, module: str, file: Path | None = None) -> None:
+        if file is None:
+            spec = importlib.util.find_spec(module)  # imports its package alone, which is light
+            assert spec is not None and spec.origin is not None
+            file = Path(spec.origin)
         self.module = module
-        self._tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"), spec.origin)
+        self._tree = ast.parse(file.read_text(encoding="utf-8"), str(file))
         self._imported: dict[str, tuple[str, str]] = {}
         self._defined: dict[str, ast.AST] = {}
         for node in self._tree.body:

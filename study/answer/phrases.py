@@ -12,6 +12,7 @@ from study.schema.objective import TEMPERATURE
 from study.store.own_data import ARRAYS
 from study.store.study import Study
 from study.uncertainty.intervals import Interval, percent
+from study.uncertainty.own_metrics import no_intervals_of_own
 from study.uncertainty.words import AS_GOOD, NOT_TOLD, overall
 from trainables.metrics import describe
 
@@ -122,8 +123,10 @@ def on_split(study: Study, split: str) -> str:
 
 def how_sure(study: Study, split: str, level: float) -> str:
     """`95% intervals`; or that there are none, and why."""
-    few = study.recorded.too_few(split)
-    return f"no intervals: {few}" if few else f"{percent(level)} intervals"
+    if few := study.recorded.too_few(split):
+        return f"no intervals: {few}"
+    without = no_intervals_of_own(one.metric for one in study.served)
+    return "; ".join(filter(None, (f"{percent(level)} intervals", without)))
 
 
 def listed(words: Sequence[str]) -> str:

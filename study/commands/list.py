@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from study.terminal.console import (
@@ -13,11 +15,19 @@ from study.terminal.console import (
 
 @click.command()
 @click.argument("kind", type=click.Choice(["methods", "spaces", "datasets", "models", "metrics"]))
+@click.option(
+    "--extensions",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="F",
+    help="Also what is in this folder of your own.",
+)
 @json_option
-def list(kind: str, as_json: bool) -> None:
+def list(kind: str, extensions: Path | None, as_json: bool) -> None:
     """List what a study can use, with settings and sources."""
     from study.terminal.catalogue import catalogue, print_catalogue
+    from trainables.plugins import use_extensions
 
+    use_extensions(extensions)
     rows = catalogue(kind)
     if as_json:
         print_json(rows)

@@ -226,6 +226,7 @@ def _print(found: Front, knee: TrialRecord) -> None:
     from study.schema.objective import epoch_note
     from study.terminal.tables import front_table
     from study.uncertainty.intervals import floor_note, percent, significance
+    from study.uncertainty.own_metrics import no_intervals_of_own
 
     study = found.study
     ranking = found.ranking
@@ -259,6 +260,8 @@ def _print(found: Front, knee: TrialRecord) -> None:
     if analysis is not None:
         rejected = percent(significance(analysis.level))
         console.say(SHARE.format(rejected, floor_note(analysis.level)))
+        if without := no_intervals_of_own(one.metric for one in study.objectives):
+            console.say(f"{without}; so there are no shares either.")
 
 
 def _compare(
@@ -267,6 +270,7 @@ def _compare(
     from study.terminal.tables import differences_table
     from study.uncertainty.bootstrap import RESAMPLES, compare
     from study.uncertainty.intervals import percent
+    from study.uncertainty.own_metrics import no_intervals_of_own
 
     resamples = resamples or RESAMPLES
     check_resamples(resamples, level)
@@ -290,3 +294,5 @@ def _compare(
         "The intervals are of these two trained networks, one seed each, not of their methods; the"
         " fresh seeds of `calstudy confirm` tell about methods."
     )
+    if without := no_intervals_of_own({*one.metrics, *other.metrics}):
+        console.say(f"{without}.")

@@ -309,11 +309,13 @@ def _gathered(study: Study, bootstrap: int, level: float) -> tuple[Plain, int]:
     from study.analysis.states import Snapshot, done, summed
     from study.answer.answer import answer
     from study.answer.confirmation import results_of
+    from study.answer.phrases import first_upper
     from study.answer.sizes import sizes_of
     from study.report.page_confirmation import shown_floors
     from study.report.page_data import gather
     from study.store.driver_lock import driver_is_alive
     from study.uncertainty.bootstrap import analyse_front
+    from study.uncertainty.own_metrics import no_intervals_of_own
 
     alive = driver_is_alive(study.directory, study.ledger)  # before the ledger is read
     results = results_of(study)
@@ -349,6 +351,8 @@ def _gathered(study: Study, bootstrap: int, level: float) -> tuple[Plain, int]:
         lacking += sum(len(row.records) - len(row.tests) for row in confirmation.rows)
     found = gather(study, now.records, analysis, confirmation, now.alive, sizes)
     notes = [*found["notes"], *filter(None, (*refused, results.missing, *unread))]
-    notes += lost if analysis is not None else ()
+    if analysis is not None:
+        without = no_intervals_of_own(one.metric for one in study.objectives)
+        notes += [*lost, *([f"{first_upper(without)}."] if without else [])]
     found |= {"answer": said, "notes": notes, "refused": bootstrap > 0 and analysis is None}
     return found, lacking

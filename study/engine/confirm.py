@@ -24,7 +24,6 @@ from study.engine.run import RunResult, run_study
 from study.engine.weights import refuse_other_weights
 from study.machines.stopping import Stopping
 from study.schema.errors import LedgerError, SpecError, located
-from study.schema.objective import plain_name
 from study.schema.spec import StudySpec
 from study.schema.uris import TrackingError
 from study.schema.wait import NO_WAIT, Wait
@@ -32,7 +31,7 @@ from study.store.confirmed import record_openings, record_seeds
 from study.store.database_lock import DatabaseLock
 from study.store.driver_lock import driver_is_alive, driver_lock
 from study.store.extensions import refuse_changed_code
-from study.store.files import checked_file, stored_classifier
+from study.store.files import checked_file, stored_classifier, stored_predictions
 from study.store.ledger import Ledger, open_ledger
 from study.store.openings import (
     OPENINGS,
@@ -52,7 +51,7 @@ from trainables.groups import renumbered
 from trainables.loading.cache import Prepared, prepare
 from trainables.loading.sealed_split import open_test
 from trainables.loading.shift import Shift, unseen_shift
-from trainables.metrics import ESSENTIAL, out_of_distribution
+from trainables.metrics import measure_own, out_of_distribution
 from trainables.outputs.classifier import Classifier, batches
 from trainables.outputs.predictions import Predictions
 from trainables.problems import UserError
@@ -276,12 +275,15 @@ class ModelEvaluator:
     def on_test(self, record: TrialRecord) -> Tested:
         """A trial's results on test, with the temperature fitted on all of validation."""
         model, temperature = self._model(record)
+        wanted = [one.metric for one in self.study.spec.objectives]
+        # What fails in metrics of one's own fails here, not after the opening.
+        validation = stored_predictions(self.study, record)
+        measure_own(validation.logits, validation.labels, wanted)
         opening = self.log.open(record)
         split = open_test(self.prepared, opening, self.log)
         groups = None if split.groups is None else split.groups.clone()
         answers = Predictions(self._logits(model, split.images), split.labels.clone(), groups)
         digest = answers.save(self.study.files(record) / TEST_FILE)
-        wanted = [one.metric for one in self.study.spec.objectives]
         metrics = answers.evaluate_at(temperature, also=wanted)
         return Tested(opening, metrics, temperature, {TEST_FILE: digest}, time.time())
 
@@ -301,8 +303,7 @@ class ModelEvaluator:
             own = Predictions.load(checked_file(self.study, record, TEST_FILE, tested.digests))
             metrics = out_of_distribution.separation_at(own.logits, answers.logits, temperature)
         else:
-            found = answers.evaluate_at(temperature)
-            metrics = {key: value for key, value in found.items() if plain_name(key) in ESSENTIAL}
+            metrics = answers.essential_at(temperature)
         shifted = Shifted(metrics, digest, len(answers.labels), shift.dropped, shift.shared)
         shifts = {**tested.shifts, name: shifted}
         return replace(tested, shifts=shifts, digests={**tested.digests, file: written})

@@ -12,8 +12,9 @@ from rich.text import Text
 from search_spaces import strict_yaml
 from search_spaces.space import to_plain as entry_to_plain
 from trainables import data, methods, metrics, models
-from trainables.declarations import declarations
-from trainables.plugins import class_name
+from trainables.declarations import Declarations, declarations
+from trainables.plugins import class_name, extension_folder, in_a_line, stems
+from trainables.problems import FieldError
 
 Row = dict[str, Any]  # of `calstudy list`, as JSON has it
 
@@ -21,11 +22,12 @@ Row = dict[str, Any]  # of `calstudy list`, as JSON has it
 def catalogue(kind: str) -> list[Row]:
     """Rows of `calstudy list KIND`, as plain values, read from the files: torch loads slowly."""
     if kind == "metrics":
+        metrics.check_own()
         return [{"name": name, "summary": _summary(name)} for name in metrics.names()]
     if kind == "spaces":
         return list(_spaces())
     package = {"methods": methods, "datasets": data, "models": models}[kind]
-    return [_described(f"{package.__name__}.{name}", name) for name in package.names()]
+    return [_described(package.__name__, name) for name in package.names()]
 
 
 def _summary(name: str) -> str:
@@ -33,11 +35,23 @@ def _summary(name: str) -> str:
     if plain != name:
         return f"after cross-fitted temperature scaling: {plain}"
     metric = metrics.describe(name)
-    return declarations(f"{metrics.__name__}.{metric.family}").summary(metric.function)
+    return _declared(metrics.__name__, metric.family).summary(metric.function)
 
 
-def _described(module: str, name: str) -> Row:
-    found = declarations(module)
+def _declared(package: str, name: str) -> Declarations:
+    """What the file of a name declares, ours or of the extensions folder in use."""
+    short = package.rpartition(".")[2]
+    folder = extension_folder(short)
+    if folder is None or name not in stems(folder):
+        return declarations(f"{package}.{name}")
+    try:
+        return Declarations(f"{short}.{name}", folder / f"{name}.py")
+    except (SyntaxError, ValueError) as error:
+        raise FieldError("extensions", f"{short}/{name}.py: {in_a_line(error)}") from None
+
+
+def _described(package: str, name: str) -> Row:
+    found = _declared(package, name)
     own = class_name(name)
     settings = [_setting(spec) for spec in found.fields(own).values()]
     return {"name": name, "summary": found.summary() or found.summary(own), "settings": settings}

@@ -93,15 +93,25 @@ def check_own() -> None:
         refuse_names(_in_use(metrics_read()).values(), ours())
 
 
-def load_own(also: Collection[str]) -> None:
+def load_own(also: Collection[str]) -> list[str]:
     """Import the files of one's own metrics that a trial measures: the stored ones, and `also`.
 
-    Raises FieldError if one cannot be imported.
+    Returns their names. Raises FieldError if one cannot be imported.
     """
     plain = {name.removeprefix(AFTER_TEMPERATURE) for name in also}
-    for name, metric in measurable().items():
-        if isinstance(metric, OwnMetric) and (metric.stored or name in plain):
-            own_function(metric)
+    names = [
+        name
+        for name, metric in measurable().items()
+        if isinstance(metric, OwnMetric) and (metric.stored or name in plain)
+    ]
+    for name in names:
+        find(name)
+    return names
+
+
+def measure_own(logits: Tensor, labels: Tensor, also: Collection[str]) -> dict[str, float]:
+    """The metrics of `load_own`. Raises FieldError where one fails."""
+    return measure(logits, labels, load_own(also))
 
 
 def is_own(name: str) -> bool:

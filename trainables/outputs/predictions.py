@@ -49,6 +49,14 @@ class Predictions:
         """The metrics at a temperature fitted on other samples."""
         return self._evaluate(self.logits.double() / temperature, bins, also)
 
+    def essential_at(self, temperature: float) -> dict[str, float]:
+        """The essential metrics, and as `ts_` those at a temperature fitted on other samples."""
+        found = metrics.measure(self.logits, self.labels, metrics.ESSENTIAL)
+        scaled = self.logits.double() / temperature
+        after = metrics.measure(scaled, self.labels, metrics.ESSENTIAL)
+        prefix = metrics.AFTER_TEMPERATURE
+        return {**found, **{prefix + name: value for name, value in after.items()}}
+
     def cross_fitted(self) -> Tensor:
         """The logits [N, K], each scaled by a temperature fitted on other samples."""
         return post_hoc.cross_fitted(self.logits, self.labels, groups=self.groups)
