@@ -56,15 +56,15 @@ def ours() -> dict[str, Metric]:
 
 def described() -> dict[str, Metric]:
     """Ours and those of one's own: of the extensions folder in use, and of the studies opened."""
-    return _described(metrics_read())
+    return _described(metrics_read(), opened_extensions())
 
 
 @lru_cache(maxsize=1)
-def _described(_: int) -> dict[str, Metric]:
+def _described(number: int, opened: tuple[Path, ...]) -> dict[str, Metric]:
     found = {}
-    for folder in opened_extensions():
+    for folder in opened:
         found.update(own_metrics(folder))
-    return _in_order({**found, **_in_use(metrics_read()), **ours()})
+    return _in_order({**found, **_in_use(number), **ours()})
 
 
 def measurable() -> dict[str, Metric]:
