@@ -13,6 +13,9 @@ from study import Study
 from tests.shared import with_empty_mlflow
 from tests.study.command_line import calstudy, calstudy_json, here_json
 from tests.study.made import made_study
+from trainables import models
+from trainables.models.shared.whole_module import network_of
+from trainables.plugins import use_extensions
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -88,7 +91,15 @@ def test_a_tuner_of_ones_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_method_a_network_and_a_data_set_of_ones_own(tmp_path: Path) -> None:
+def test_a_method_a_network_a_data_set_and_a_metric_of_ones_own(tmp_path: Path) -> None:
     calstudy("run", EXAMPLES / "extensions.yaml", "--storage", tmp_path)
     front = calstudy_json("pareto", "extensions", "--storage", tmp_path)["front"]
     assert {row["method"] for row in front} <= {"cross_entropy", "soft_targets"} and front
+    assert all(0 <= row["validation"]["fairness_gap"] <= 1 for row in front)
+
+
+def test_a_whole_module_of_ones_own() -> None:
+    use_extensions(EXAMPLES / "extensions")
+    made = network_of(models.find("whole")(), (1, 8, 8), 2)
+    use_extensions(None)
+    assert made.head.weight.shape == (2, 16 * 8)

@@ -72,7 +72,9 @@ class TrialConfig(Settings):
             " values look too good"
         ),
     )
-    extensions: str | None = text(None, doc="folder with your own methods/, models/ and data/")
+    extensions: str | None = text(
+        None, doc="folder with your own methods/, models/, data/ and metrics/"
+    )
 
     @classmethod
     def from_mapping(

@@ -17,7 +17,7 @@ from study.terminal.console import (
 @click.argument("kind", type=click.Choice(["methods", "spaces", "datasets", "models", "metrics"]))
 @click.option(
     "--extensions",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    type=click.Path(path_type=Path),
     metavar="F",
     help="Also what is in this folder of your own.",
 )

@@ -1,4 +1,4 @@
-"""A user's own networks, checked before anything trains."""
+"""A user's own networks and metrics, checked before anything trains."""
 
 from __future__ import annotations
 
@@ -7,18 +7,21 @@ import torch
 from study.engine.weights import models_and_data
 from study.schema.errors import located
 from study.schema.spec import StudySpec
+from trainables import metrics
 from trainables.loading.cache import Prepared
 from trainables.model import Model
 from trainables.models.shared.whole_module import network_of
 from trainables.plugins import is_own
 
 
-def check_own_networks(spec: StudySpec, prepared: Prepared, file_name: str) -> None:
-    """Raise SpecError if a network of the extensions folder cannot be built for these data.
+def check_own_code(spec: StudySpec, prepared: Prepared, file_name: str) -> None:
+    """Raise SpecError if a network of the extensions folder cannot be built for these data, or a
+    metric that trials measure cannot be imported.
 
-    A frozen one takes features, whose shape its backbone tells later.
+    A frozen network takes features, whose shape its backbone tells later.
     """
     with located(file_name):
+        metrics.load_own([objective.metric for objective in spec.objectives])
         checked: list[Model] = []
         for model, _ in models_and_data(spec):
             if is_own(type(model)) and not model.frozen and model not in checked:

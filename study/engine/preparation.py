@@ -15,7 +15,7 @@ from typing import Any
 from search_spaces import strict_yaml
 from study.analysis.guessing import above_majority, above_majority_of_groups, no_test
 from study.engine.display import ShowsSteps
-from study.engine.own_code import check_own_networks
+from study.engine.own_code import check_own_code
 from study.engine.probe import slots_here
 from study.engine.weights import (
     check_weights,
@@ -87,7 +87,7 @@ def prepare_data(
     check_objectives(spec, prepared.num_classes, file_name)
     check_weights(spec, prepared.input_shape, file_name)
     _check_samples(spec, prepared.input_shape, file_name)
-    check_own_networks(spec, prepared, file_name)
+    check_own_code(spec, prepared, file_name)
     _check_padding(spec.data, prepared.input_shape, file_name)
     for name, shift_set in spec.shift.items():
         with located(file_name, f"shift.{name}"):

@@ -15,9 +15,10 @@ import torch
 import trainables
 from study.schema.reading import spec_from_mapping
 from tests.study.command_line import here, write_spec
-from trainables import data, methods, models
+from trainables import data, methods, metrics, models
 from trainables.config import TrialConfig
 from trainables.loading.trial_data import trial_data
+from trainables.models.shared.whole_module import network_of
 from trainables.plugins import use_extensions
 from trainables.problems import FieldError
 from trainables.training.learner import Learner
@@ -133,6 +134,22 @@ def test_the_rows_and_the_network_of_the_document_train(
         learner.train_epoch()
     # Deviation 1 at distance 4: Phi(2) = .977 of them are on their side.
     assert learner.history[-1]["accuracy"] > 0.9
+
+
+def test_the_module_and_the_metric_of_the_document(tmp_path: Path) -> None:
+    timm = pytest.importorskip("timm")
+    written_out(tmp_path)
+    use_extensions(tmp_path)
+    torch.manual_seed(0)
+    made = network_of(models.find("narrow")(), (1, 32, 32), 4).eval()
+    torch.manual_seed(0)
+    theirs = timm.create_model("resnet18", in_chans=1, num_classes=4, stem_width=16).eval()
+    images = torch.randn(2, 1, 32, 32)
+    torch.testing.assert_close(made(images), theirs(images))
+    # Of class 0 two of two are right, of class 1 one of three.
+    labels = torch.tensor([0, 0, 1, 1, 1])
+    logits = torch.eye(2)[torch.tensor([0, 0, 0, 0, 1])]
+    assert metrics.find("fairness_gap")(logits, labels).item() == pytest.approx(2 / 3)
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,6 @@ def test_from_plan_to_a_verified_model(tmp_path: Path) -> None:
     trail = tmp_path / "trail"
     spec = written(tmp_path, constraints=["gap <= 0.95"])
     assert "minimize gap, minimize wrong_sum" in here("plan", spec, *where)
-    assert not trail.exists()
     here("run", spec, *where)
     study = open_study("small", str(storage))
     complete = study.records().complete
@@ -146,6 +145,17 @@ def test_what_fails_in_it_is_said_with_its_line_by_the_probe_and_the_trial(tmp_p
     here("run", spec, *where, check=1)
     for record in open_study("small", str(tmp_path / "studies")).records():
         assert (record.state, record.reason) == ("failed", f"{place}.")
+
+
+def test_one_that_cannot_be_imported_is_refused_by_plan(tmp_path: Path) -> None:
+    spec = written(tmp_path)
+    file = tmp_path / "mine" / "metrics" / "fair.py"
+    file.write_text(file.read_text().replace("import torch", "import no_such_thing"))
+    said = here("plan", spec, "--storage", tmp_path / "studies", check=2).splitlines()[-1]
+    assert said == (
+        "small.yaml: extensions: metrics/fair.py: cannot be imported: ModuleNotFoundError: No"
+        " module named 'no_such_thing'."
+    )
 
 
 def test_an_objective_says_what_matters(tmp_path: Path) -> None:
