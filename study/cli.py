@@ -24,7 +24,7 @@ from study.machines.handing import take_handed
 from study.schema.errors import TryAgain
 from study.terminal.console import FAILED, INTERRUPTED, MISTAKE, errors
 from trainables.files.home import ensure_home
-from trainables.plugins import in_a_line, raised_in, stems
+from trainables.plugins import in_a_line, raised_at, stems
 from trainables.problems import UserError, nearest
 
 # Space is often freed; a name that is too long stays so.
@@ -151,6 +151,19 @@ def _open_standard_files() -> None:
 
 def _exit_code(command: Callable[[], Any]) -> int:
     try:
+        return _exit_code_but_for_own_code(command)
+    except (Exception, SystemExit) as error:  # commands give their exit code by SystemExit
+        if (place := raised_at(error)) is None:
+            raise
+        said = f"{place}: {in_a_line(error)}."
+        if isinstance(error, SystemExit):
+            said = f"{place}: it ends the process ({in_a_line(error)}). Raise an error instead."
+        errors.print(f"extensions: {said}")
+        return MISTAKE
+
+
+def _exit_code_but_for_own_code(command: Callable[[], Any]) -> int:
+    try:
         result = command()
         return result if isinstance(result, int) else 0
     except click.exceptions.NoArgsIsHelpError as error:
@@ -170,13 +183,6 @@ def _exit_code(command: Callable[[], Any]) -> int:
         return INTERRUPTED
     except UserError as error:
         errors.print(str(error))
-        return MISTAKE
-    except SystemExit as error:  # how commands give their exit code
-        if (file := raised_in(error)) is None:
-            raise
-        errors.print(
-            f"extensions: {file}: it ends the process ({in_a_line(error)}). Raise an error instead."
-        )
         return MISTAKE
     except PermissionError as error:
         errors.print(

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from trainables.fields import Settings
 from trainables.model import Network
+from trainables.plugins import file_of
 from trainables.problems import FieldError
 
 
@@ -290,3 +291,9 @@ def require_labels(method: Method, targets: Tensor) -> Tensor:
             f"{type(method).__name__} needs labels [N], got soft targets {list(targets.shape)}."
         )
     return targets
+
+
+def no_mean(method: Method, loss: Tensor) -> FieldError:
+    """The error of a loss that is no single number."""
+    found = f"{file_of(type(method))}: a loss is one number, got a tensor {list(loss.shape)}"
+    return FieldError("extensions", found, "Return the mean over the batch.")

@@ -62,9 +62,9 @@ def test_at_import(command: str, tmp_path: Path) -> None:
 def test_wherever_else_a_command_runs_it(tmp_path: Path) -> None:
     spec = write(tmp_path, "data/leaves.py", DATA, data="leaves")
     said = here("plan", spec, "--storage", tmp_path, check=2).splitlines()[-1]
-    assert (
-        said
-        == "extensions: data/leaves.py: it ends the process (SystemExit). Raise an error instead."
+    place = "data/leaves.py, line 12, in read"
+    assert said == (
+        f"extensions: {place}: it ends the process (SystemExit). Raise an error instead."
     )
 
 
@@ -113,3 +113,27 @@ def test_a_signal_that_comes_meanwhile_is_no_failure_of_the_trial(
     assert ended == [1]
     (record,) = open_study("small", str(tmp_path)).records()
     assert (record.state, record.reason) == ("running", None)
+
+
+RAISES = "        raise KeyError('no such column')\n"
+
+
+def test_what_a_command_runs_and_fails_is_said_with_its_line(tmp_path: Path) -> None:
+    spec = write(
+        tmp_path, "data/leaves.py", DATA.replace("        sys.exit()\n", RAISES), data="leaves"
+    )
+    said = here("plan", spec, "--storage", tmp_path, check=2).splitlines()[-1]
+    assert said == "extensions: data/leaves.py, line 12, in read: KeyError: 'no such column'."
+
+
+@pytest.mark.slow
+def test_a_loss_that_is_no_mean(tmp_path: Path) -> None:
+    spec = write(
+        tmp_path, "methods/mine.py", METHOD.format(line="return logits[:, 0]"), methods=["mine"]
+    )
+    said = (
+        "methods/mine.py: a loss is one number, got a tensor [64]. Return the mean over the batch."
+    )
+    assert said in here("run", spec, "--storage", tmp_path, check=1)
+    probed = here("plan", spec, "--probe", "--storage", tmp_path / "other", check=2)
+    assert probed.splitlines()[-1] == f"small.yaml: extensions: {said}"
