@@ -30,7 +30,8 @@ from study.schema.compatibility import completed_meaning, refuse_changes
 from study.schema.errors import SpecError
 from study.store.files import HISTORY
 from study.store.history import HistoryError, Row, read_history
-from study.store.study import Study, check_home
+from study.store.home import check_home
+from study.store.study import Study
 from study.store.trials import TrialRecord, trial_name
 from trainables import metrics
 from trainables.outputs.attempts import attempt_directory

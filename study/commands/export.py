@@ -62,7 +62,8 @@ def export(
     from study.registry.names import check_names
     from study.schema.uris import public_uri
     from study.store.exports import ExportedModel, note_export
-    from study.store.study import check_home, open_study
+    from study.store.home import check_home
+    from study.store.study import open_study
 
     if trial is not None and pick is not None:
         raise click.UsageError("use one of --trial and --pick.")

@@ -31,8 +31,9 @@ def status(study: str, storage: str | None, as_json: bool) -> None:
     from study.analysis.states import saved_line, snapshot, stopped_line, summed
     from study.schema.errors import SpecError
     from study.store.confirmed import RESTORE, missing_confirmation
+    from study.store.home import check_home
     from study.store.spending import budget_line, not_begun, spending_plain
-    from study.store.study import check_home, open_study
+    from study.store.study import open_study
     from study.terminal.tables import failures_table, states_table
 
     opened = open_study(study, storage)

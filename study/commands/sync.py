@@ -21,7 +21,8 @@ def sync(study: str, storage: str | None, tracking: str | None) -> None:
     from study.answer.answer import answer
     from study.answer.confirmation import results_of
     from study.schema.uris import public_uri
-    from study.store.study import check_home, open_study
+    from study.store.home import check_home
+    from study.store.study import open_study
     from study.tracking.artifacts import describe
     from study.tracking.projection import sync as sync_study
     from trainables.problems import FieldError

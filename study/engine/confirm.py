@@ -32,6 +32,7 @@ from study.store.database_lock import DatabaseLock
 from study.store.driver_lock import driver_is_alive, driver_lock
 from study.store.extensions import refuse_changed_code
 from study.store.files import checked_file, stored_classifier, stored_predictions
+from study.store.home import check_home
 from study.store.ledger import Ledger, open_ledger
 from study.store.openings import (
     OPENINGS,
@@ -44,7 +45,7 @@ from study.store.openings import (
     openings_in,
     tested_in,
 )
-from study.store.study import Study, check_home
+from study.store.study import Study
 from study.store.trials import TrialRecord, Trials
 from study.tracking.projection import sync
 from trainables.groups import renumbered

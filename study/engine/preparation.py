@@ -35,12 +35,11 @@ from study.store.confirmed import matters_at_opening, recorded_openings
 from study.store.connection import is_database
 from study.store.extensions import refuse_changed_code
 from study.store.own_data import as_recorded
+from study.store.home import check_home, home_of
 from study.store.recorded import Recorded
 from study.store.study import (
     EXTENSIONS,
     Study,
-    check_home,
-    home_of,
     reopened,
     write_study_file,
 )

@@ -10,14 +10,13 @@ from pathlib import Path
 from study.schema.errors import LedgerError, SpecError
 from study.store.database_lock import DatabaseLock
 from study.store.driver_lock import driver_is_alive, driver_lock
+from study.store.home import check_home, home_of
 from study.store.journal import journal_path
 from study.store.ledger import open_to_write
 from study.store.ledger_facts import adoptions_in, studies_in
 from study.store.same_ledger import ledger_is_missing
 from study.store.study import (
     Study,
-    check_home,
-    home_of,
     open_directory,
     record_facts,
 )

@@ -14,7 +14,8 @@ from search_spaces import strict_yaml
 from study.schema.errors import SpecError, located
 from study.schema.uris import VARIABLE, public_uri
 from study.store.connection import is_database, shown
-from study.store.study import Study, check_home, open_directory, storage_root
+from study.store.home import check_home
+from study.store.study import Study, open_directory, storage_root
 from trainables.plain import Plain
 from trainables.plugins import extension_digests
 

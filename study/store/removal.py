@@ -15,9 +15,10 @@ from typing import Any
 from search_spaces import strict_yaml
 from study.store.driver_lock import driver_lock
 from study.store.files import MODEL
+from study.store.home import check_home
 from study.store.ledger import delete_labels
 from study.store.recorded import Recorded
-from study.store.study import DELETING, Study, check_home, open_directory, record_facts
+from study.store.study import DELETING, Study, open_directory, record_facts
 from study.store.trials import TrialRecord
 
 

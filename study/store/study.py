@@ -26,7 +26,7 @@ from study.schema.objective import (
 from study.schema.resources import Resources
 from study.schema.uris import resolve_uri
 from study.store.ledger_reader import LedgerReader
-from study.store.recorded import Home, Recorded
+from study.store.recorded import Recorded
 from study.store.same_ledger import Traces, traces_of
 from study.store.study_file import check_study_file
 from study.store.trials import TrialRecord, Trials
@@ -267,41 +267,6 @@ class Study:
         """The directory of the attempt that counts: predictions.npz, history.json, model.pt,
         log."""
         return attempt_directory(record.directory(self.directory), record.attempt)
-
-
-def home_of(directory: Path) -> Home:
-    return Home(str(directory), directory.stat().st_ino)
-
-
-def check_home(study: Study) -> None:
-    """Raise SpecError for a copy of a study, and for an original that was adopted elsewhere: two
-    studies of one identity would count a trial twice.
-
-    A study that was moved or is mounted elsewhere keeps its inode; a copy that replaces the
-    original keeps its path. A cloned disk keeps all inodes: it is told by the original, where that
-    is still at its path.
-    """
-    home = study.recorded.home
-    here = home_of(study.directory)
-    if home is None or home.path == here.path:
-        return
-    if home.inode != here.inode or _is_beside(Path(home.path), study.directory):
-        raise SpecError(
-            str(study.directory),
-            "",
-            f"is not the study's home, which is {home.path}",
-            f"Run it there; or, if that folder is gone: `{study.command('adopt')}`.",
-        )
-
-
-def _is_beside(original: Path, copy: Path) -> bool:
-    """Whether the original, with the same inode, is still there as well."""
-    try:
-        there = original.stat()
-        here = copy.stat()
-    except OSError:
-        return False
-    return there.st_ino == here.st_ino and there.st_dev != here.st_dev
 
 
 def storage_root(option: str | None, spec: str | None = None) -> Path:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from study.schema.uris import TrackingError, public_uri
-from study.store.study import check_home
+from study.store.home import check_home
 from study.tracking.client import asking, open_existing
 from study.tracking.descriptions import NOTE, with_answer
 from study.tracking.locations import upload

@@ -11,8 +11,9 @@ import pytest
 from study.commands import adopt as command
 from study.store import adoption
 from study.store.driver_lock import driver_lock
+from study.store.home import check_home, home_of
 from study.store.ledger import Ledger, open_storage
-from study.store.study import check_home, home_of, open_study, record_facts, write_study_file
+from study.store.study import open_study, record_facts, write_study_file
 from tests.study.command_line import here, interrupted_here, write_spec
 from tests.study.made import OBJECTIVES, asked, made_study
 from trainables.problems import UserError

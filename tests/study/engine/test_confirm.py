@@ -39,9 +39,10 @@ from study.schema.errors import SpecError
 from study.schema.objective import Objective
 from study.schema.reading import read_spec
 from study.store.driver_lock import driver_lock
+from study.store.home import home_of
 from study.store.ledger import Ledger, open_storage
 from study.store.openings import read_tested
-from study.store.study import Study, home_of, open_study, record_facts
+from study.store.study import Study, open_study, record_facts
 from study.terminal.steps import Steps
 from study.tracking.projection import sync
 from tests.study.command_line import here, here_json, kill, start, wait_until, write_spec

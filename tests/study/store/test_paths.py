@@ -7,8 +7,9 @@ import pytest
 
 from study.schema.errors import SpecError
 from study.schema.uris import public_uri
+from study.store.home import check_home
 from study.store.recorded import Home, Recorded
-from study.store.study import Study, check_home
+from study.store.study import Study
 from tests.study.command_line import here, here_json, write_spec
 
 

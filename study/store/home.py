@@ -1,0 +1,44 @@
+"""Where a study lies: one home, known by its path and inode, so that no copy of it is run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from study.schema.errors import SpecError
+from study.store.recorded import Home
+from study.store.study import Study
+
+
+def home_of(directory: Path) -> Home:
+    return Home(str(directory), directory.stat().st_ino)
+
+
+def check_home(study: Study) -> None:
+    """Raise SpecError for a copy of a study, and for an original that was adopted elsewhere: two
+    studies of one identity would count a trial twice.
+
+    A study that was moved or is mounted elsewhere keeps its inode; a copy that replaces the
+    original keeps its path. A cloned disk keeps all inodes: it is told by the original, where that
+    is still at its path.
+    """
+    home = study.recorded.home
+    here = home_of(study.directory)
+    if home is None or home.path == here.path:
+        return
+    if home.inode != here.inode or _is_beside(Path(home.path), study.directory):
+        raise SpecError(
+            str(study.directory),
+            "",
+            f"is not the study's home, which is {home.path}",
+            f"Run it there; or, if that folder is gone: `{study.command('adopt')}`.",
+        )
+
+
+def _is_beside(original: Path, copy: Path) -> bool:
+    """Whether the original, with the same inode, is still there as well."""
+    try:
+        there = original.stat()
+        here = copy.stat()
+    except OSError:
+        return False
+    return there.st_ino == here.st_ino and there.st_dev != here.st_dev
