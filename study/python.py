@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from search_spaces import strict_yaml
 from study.notebook.places import place_here
 from study.notebook.process import run_command
-from study.notebook.shown import Answer, Plan, option_words
+from study.notebook.shown import Answer, Plan, in_commas, option_words
 from study.schema.arguments import differing_lines, plain_keys
 from study.schema.errors import SpecError, located
 from study.store import study as store
 from study.store.confirmed import confirming_directory
-from study.store.files import HISTORY, stored_history, stored_predictions
+from study.store.files import stored_predictions
 from study.store.openings import tested_predictions
 from study.store.own_data import ARRAYS, DATA
 from study.store.recorded import Recorded
@@ -141,15 +141,9 @@ class Study:
         Trials not proposed yet have no row. Times are UTC. `seconds` and `samples` count training
         only. A value that a trial lacks is missing.
         """
-        import pandas
+        from study.analysis.frames import trials_frame
 
-        from study.analysis.trial_rows import trial_rows
-
-        frame = pandas.DataFrame(trial_rows(self._now()))
-        for column in ("started", "ended"):
-            if column in frame:
-                frame[column] = pandas.to_datetime(frame[column], unit="s", utc=True)
-        return frame
+        return trials_frame(self._now())
 
     def epochs(self) -> pandas.DataFrame:
         """One row per epoch of each finished trial: trial, method, number, epoch, time (UTC),
@@ -158,30 +152,22 @@ class Study:
 
         Raises FieldError if a history is missing or altered.
         """
-        import pandas
+        from study.analysis.frames import epochs_frame
 
-        now = self._now()
-        rows = []
-        for record in now.records():
-            if HISTORY in record.digests:
-                history = stored_history(now, record)
-                named = {"trial": record.name, "method": record.label, "number": record.number}
-                rows += [named | row for row in history]
-        frame = pandas.DataFrame(rows)
-        if "time" in frame:
-            frame["time"] = pandas.to_datetime(frame["time"], unit="s", utc=True)
-        return frame
+        return epochs_frame(self._now())
 
-    def front(self) -> pandas.DataFrame:
-        """The rows of `trials` on the Pareto front, best by the first objective first."""
-        from study.analysis.ranking import Ranking
+    def front(self, objectives: str | Sequence[str] | None = None) -> pandas.DataFrame:
+        """The rows of `trials` on the Pareto front, best by the first objective first.
 
-        now = self._now()
-        names = [record.name for record in Ranking(now, now.records()).front]
-        frame = self.trials()
-        if frame.empty:
-            return frame
-        return frame.set_index("trial", drop=False).loc[names].reset_index(drop=True)
+        objectives: other metrics on validation, given afterwards: "accuracy,nll", or a list; the
+        frame's `attrs["afterwards"]` then says what the study searched for.
+        """
+        from study.analysis.frames import front_frame
+        from study.schema.objective import read_objectives
+        from study.store.seen import seen_by
+
+        given = None if objectives is None else read_objectives(objectives, "objectives")
+        return front_frame(seen_by(self._now(), given))
 
     def predictions(self, trial: str, split: str = "validation") -> Predictions:
         """Logits [N, K] and labels [N] of a complete trial: `focal/0007`.
@@ -260,13 +246,21 @@ class Study:
             self._of_spec("run", options)
         return type(self).open(self._directory)
 
-    def answer(self, *, temperature: bool | None = None, interval: float = 95) -> Answer:
+    def answer(
+        self,
+        *,
+        temperature: bool | None = None,
+        objectives: str | Sequence[str] | None = None,
+        interval: float = 95,
+    ) -> Answer:
         """Which model to take, how sure that is, and what to do next.
 
-        temperature: as if the model were served with it, or as trained (False). interval: the level
-        of intervals, in percent.
+        temperature: as if the model were served with it, or as trained (False). objectives: other
+        metrics than the study searched, "accuracy,nll". interval: the level of intervals, in
+        percent.
         """
-        options = [*_served(temperature), *option_words(interval=interval), "--json"]
+        words = option_words(objectives=in_commas(objectives), interval=interval)
+        options = [*_served(temperature), *words, "--json"]
         return Answer.from_json(self._of_study("answer", options, echo=False)[-1])
 
     def confirm(
@@ -309,13 +303,27 @@ class Study:
         return type(self).open(confirming_directory(self._directory))
 
     def report(
-        self, output: str | Path | None = None, *, bootstrap: int = 1000, interval: float = 95
+        self,
+        output: str | Path | None = None,
+        *,
+        objectives: str | Sequence[str] | None = None,
+        bootstrap: int = 1000,
+        interval: float = 95,
     ) -> Path:
         """Write the page of all results; returns its file. Default: report.html in the study's
-        directory."""
-        options = option_words(output=output, bootstrap=bootstrap, interval=interval)
-        self._of_study("report", options)
-        return Path(output or self._directory / "report.html").absolute()
+        directory.
+
+        objectives: other metrics than the study searched; default then: report-accuracy-nll.html.
+        """
+        options = option_words(
+            output=output,
+            objectives=in_commas(objectives),
+            bootstrap=bootstrap,
+            interval=interval,
+        )
+        lines = self._of_study("report", options)
+        (written,) = re.findall(r"^wrote (.+), \d+\.\d MB$", "\n".join(lines), re.MULTILINE)
+        return Path(written)
 
     def figures(
         self,
@@ -324,16 +332,21 @@ class Study:
         format: str = "png",
         only: str | None = None,
         trial: str | None = None,
+        objectives: str | Sequence[str] | None = None,
         bootstrap: int = 1000,
         interval: float = 95,
     ) -> list[Path]:
         """Draw each figure that the study's files allow; returns their files. Default: figures in
-        the study's directory."""
+        the study's directory.
+
+        objectives: other metrics than the study searched; default then: figures-accuracy-nll.
+        """
         options = option_words(
             output=output,
             format=format,
             only=only,
             trial=trial,
+            objectives=in_commas(objectives),
             bootstrap=bootstrap,
             interval=interval,
         )
@@ -348,13 +361,22 @@ class Study:
         trial: str | None = None,
         pick: str | None = None,
         temperature: bool | None = None,
+        objectives: str | Sequence[str] | None = None,
         tracking: str | None = None,
     ) -> str:
         """Register one trial's model in MLflow; returns its URI, `models:/NAME/1`.
 
-        Default: the model that `answer` names.
+        Default: the model that `answer` names. objectives: what you selected the trial for, for its
+        card.
         """
-        options = option_words(name=name, alias=alias, trial=trial, pick=pick, tracking=tracking)
+        options = option_words(
+            name=name,
+            alias=alias,
+            trial=trial,
+            pick=pick,
+            objectives=in_commas(objectives),
+            tracking=tracking,
+        )
         lines = self._of_study("export", [*options, *_served(temperature)])
         found = re.search(rf"models:/{re.escape(name)}/\d+", "\n".join(lines))
         assert found is not None

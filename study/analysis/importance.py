@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import warnings
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from study.schema.objective import Objective
+from study.store.trials import TrialRecord
 
 LEAST = 16  # complete trials: with fewer, the best quarter is too small a group
 BEST = 0.25  # fraction of the trials that importances contrast with the rest
@@ -67,6 +69,19 @@ def searched(trials: Sequence[FrozenTrial], objectives: Sequence[Objective]) -> 
         choices,
         importances(done, objectives) if len(done) >= LEAST and len(spaces) > 1 else None,
     )
+
+
+def revalued(
+    trials: Sequence[FrozenTrial], records: Sequence[TrialRecord], objectives: Sequence[Objective]
+) -> list[FrozenTrial]:
+    """The complete trials of these records, with their values in objectives given afterwards."""
+    by_number = {trial.number: trial for trial in trials}
+    found = []
+    for record in records:
+        trial = copy.copy(by_number[record.number])
+        trial.values = [record.metrics[one.metric] for one in objectives]
+        found.append(trial)
+    return found
 
 
 def importances(

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from study.analysis.guessing import above_majority, no_test
+from study.analysis.left_out import are, some
 from study.analysis.pareto import (
     Costs,
     complete,
@@ -24,6 +25,7 @@ from study.analysis.pareto import (
 )
 from study.schema.condition import ROUNDING, Condition
 from study.schema.objective import Objective, as_served
+from study.store.given import LEFT_OUT
 from study.store.study import Study
 from study.store.trials import TrialRecord, Trials
 
@@ -131,12 +133,12 @@ class Rules:
 
 
 def rules_of(study: Study) -> Rules:
-    """The rules of a study."""
+    """The rules of a study: its own, whatever objectives are given afterwards."""
     recorded = study.recorded
     if not recorded.sizes:  # it was not run yet
-        return Rules(study.objectives, study.constraints)
+        return Rules(study.own_objectives, study.constraints)
     return Rules(
-        study.objectives,
+        study.own_objectives,
         study.constraints,
         recorded.majority or 0.0,
         recorded.sizes["validation"],
@@ -157,8 +159,17 @@ class Ranking:
         return rules_of(self.study)
 
     @cached_property
-    def set_aside(self) -> Reasons:
+    def by_rule(self) -> Reasons:
+        """Why trials are set aside by the study's rules."""
         return self.rules.set_aside(self.records)
+
+    @cached_property
+    def set_aside(self) -> Reasons:
+        """Why complete trials do not count: by rule, or left out of objectives given afterwards."""
+        if self.study.given is None:
+            return self.by_rule
+        left = {name: f"{LEFT_OUT}: {why}" for name, why in self.study.given.left_out.items()}
+        return {**left, **self.by_rule}
 
     @cached_property
     def eligible(self) -> list[TrialRecord]:
@@ -185,15 +196,16 @@ class Ranking:
         Fixed once all defaults are done, and judged among themselves, so that later trials do not
         move it. Until then, or if none counts, the metrics' own worst values.
         """
+        objectives = self.study.objectives
         if not self.defaults_that_count:
-            return worst_point(self.study.objectives, len(self.study.recorded.classes))
-        points = [trial_costs(record, self.study.objectives) for record in self.defaults_that_count]
+            return worst_point(objectives, len(self.study.recorded.classes))
+        points = [trial_costs(record, objectives) for record in self.defaults_that_count]
         return tuple(max(column) for column in zip(*points, strict=True))
 
     @cached_property
     def defaults_that_count(self) -> list[TrialRecord]:
         """The defaults that count, judged among themselves; none until all ended."""
-        return self.rules.eligible(self.defaults or [])
+        return measured_in(self.rules.eligible(self.defaults or []), self.study.objectives)
 
     @cached_property
     def defaults(self) -> list[TrialRecord] | None:
@@ -266,10 +278,22 @@ def on_a_front(study: Study, eligible: Sequence[TrialRecord]) -> list[TrialRecor
 
 
 def set_aside_line(reasons: Reasons) -> str:
-    """`7 trials are set aside: 2 guess, 5 violate a constraint.`; empty for none."""
-    if not reasons:
-        return ""
-    guessing = sum(reason.startswith("guesses") for reason in reasons.values())
+    """`7 trials are set aside: 2 guess, 5 violate a constraint.`; empty for none.
+
+    Then those left out, by reason.
+    """
+    left: dict[str, list[str]] = {}
+    for name, reason in reasons.items():
+        if reason.startswith(LEFT_OUT):
+            left.setdefault(reason.removeprefix(f"{LEFT_OUT}: "), []).append(name)
+    by_rule = [reason for reason in reasons.values() if not reason.startswith(LEFT_OUT)]
+    said = [_by_rule_line(by_rule)] if by_rule else []
+    said += [f"{some(names)} {are(names)} {LEFT_OUT}: {why}." for why, names in left.items()]
+    return " ".join(said)
+
+
+def _by_rule_line(reasons: Sequence[str]) -> str:
+    guessing = sum(reason.startswith("guesses") for reason in reasons)
     violating = len(reasons) - guessing
     parts = []
     if guessing:

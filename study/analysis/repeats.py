@@ -9,7 +9,7 @@ from study.store.trials import TrialRecord
 
 def best_of(ranking: Ranking, label: str) -> TrialRecord:
     """A method's best complete trial by the first objective, of those that count if any does."""
-    done = ranking.records.complete.of(label)
+    done = pareto.measured_in(ranking.records.complete.of(label), ranking.study.objectives)
     counted = [record for record in done if record.name not in ranking.set_aside]
     return pareto.front(counted or done, ranking.study.objectives)[0]
 
@@ -23,7 +23,8 @@ def typical(ranking: Ranking) -> dict[str, list[TrialRecord]]:
     found = {}
     for label, done in ranking.records.complete.by_label.items():
         if done and any(record.params for record in done):
-            found[label] = [best_of(ranking, label)]
+            if pareto.measured_in(done, ranking.study.objectives):
+                found[label] = [best_of(ranking, label)]
         elif done:
             found[label] = done
     return found

@@ -46,7 +46,7 @@ class Snapshot:
     def of(cls, study: Study, records: Trials, alive: bool) -> Snapshot:
         ranking = Ranking(study, records)
         states = {each.name: state_now(study, each, alive) for each in records}
-        states |= dict.fromkeys(ranking.set_aside, "set_aside")
+        states |= dict.fromkeys(ranking.by_rule, "set_aside")
         return cls(alive, study.planned, records, states, ranking)
 
     @property

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from study.analysis.left_out import mend_of
 from study.analysis.ranking import set_aside_line
+from study.answer.by_name import export_command, named_export, next_for, served_otherwise
 from study.answer.choice import Choice, choose, not_finished, rows_that_count
 from study.answer.compared import (
     Compared,
@@ -169,6 +170,8 @@ def _unconfirmed(found: Results, level: float) -> Answer:
         *_asides(found),
     ]
     following = [_confirms(found)]
+    if study.given is not None and following[0][0] == study.command("confirm"):
+        following = next_for(study, record)
     if found.lacking:
         following.insert(0, _resume(found))
     lost = named({**taken.lost, **uncompared})
@@ -296,7 +299,7 @@ def _confirmed(found: Results, confirmation: Confirmation, level: float) -> Answ
         _of_the_baseline(study, baseline, networks, words, level),
         other_way(found),
     ]
-    following = [(study.command("report"), "shows all results on one page")]
+    following = [(study.command("report", *study.given_words), "shows all results on one page")]
     if unreadable:
         sentences.append(f"{choice.record.name}, its seed to export, can only be exported then.")
     else:
@@ -304,10 +307,9 @@ def _confirmed(found: Results, confirmation: Confirmation, level: float) -> Answ
             temperature_text(study, choice.study, choice.record, level),
             _doubt(choice),
         ]
-        exported = study.command("export", "--name", study.name)
-        if study.serves != study.recorded.serves:  # asked for here alone
-            which = ("--trial", choice.record.name, f"--{study.serves}")
-            exported = choice.study.command("export", *which, "--name", study.name)
+        exported = export_command(study, choice.study, choice.record)
+        if asked := served_otherwise(study):  # for here alone
+            exported = named_export(study, choice.study, choice.record, *asked)
         following.insert(0, registering(study, choice, exported))
     sentences += [_changed_matters(study), *_asides(found)]
     how = served(study) + ("; files of its confirmation are lost" if lost else "")

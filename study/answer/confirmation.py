@@ -21,6 +21,7 @@ from study.schema.errors import SpecError
 from study.schema.objective import Objective
 from study.store.confirmed import SUFFIX, added_seeds, confirming_study, missing_confirmation
 from study.store.openings import Tested, read_tested
+from study.store.seen import seen_by, tested_by
 from study.store.study import Study, open_directory
 from study.store.trials import TrialRecord, Trials
 
@@ -149,6 +150,8 @@ def results_of(study: Study, confirming: Study | None = None) -> Results:
     confirming = confirming_study(study, confirming)
     if confirming is None:
         return Results(study, records)
+    if study.given is not None and not study.confirms_itself:
+        confirming = seen_by(confirming, study.given.objectives)
     if study.confirms_itself:
         return Results(study, records, _measured(study, records))
     return Results(study, records, _confirmation(study, records, confirming))
@@ -156,7 +159,7 @@ def results_of(study: Study, confirming: Study | None = None) -> Results:
 
 def _measured(study: Study, records: Trials) -> Confirmation:
     """A study as its own confirmation."""
-    tested = read_tested(study)
+    tested = tested_by(study, read_tested(study))
     rows = []
     for entry in study.plain["methods"]:
         label = entry["label"]
@@ -168,7 +171,7 @@ def _measured(study: Study, records: Trials) -> Confirmation:
 def _confirmation(search: Study, searched: Trials, confirming: Study) -> Confirmation:
     reader = confirming.reader.held()
     records = confirming.records(reader)
-    tested = read_tested(confirming, reader)
+    tested = tested_by(confirming, read_tested(confirming, reader))
     named = {record.name: record for record in searched}
     rows = []
     for entry in confirming.plain["methods"]:

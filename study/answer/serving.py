@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from study.answer.by_name import export_command
 from study.answer.choice import Choice, choose
 from study.answer.confirmation import Results
 from study.answer.phrases import label_of, listed, name_of
@@ -76,7 +77,7 @@ def other_way(found: Results) -> str:
     how = {TEMPERATURE: "with a temperature", RAW: "as trained"}[other]
     return (
         f"Served {how}, the choice would be {name}, by validation:"
-        f" `{study.command('answer', f'--{other}')}`."
+        f" `{study.command('answer', f'--{other}', *study.given_words)}`."
     )
 
 
@@ -103,7 +104,7 @@ def temperature_text(search: Study, study: Study, record: TrialRecord, level: fl
         f" {listed(shown)}"
     )
     way = other_than(search.serves)
-    command = search.command("export", "--name", search.name, f"--{way}")
+    command = export_command(search, study, record, way)
     does = "applies it" if way == TEMPERATURE else "leaves it out"
     how_sure = f"{percent(level)} intervals of this one network"
     return f"{text} ({how_sure}); `{command}` {does}."

@@ -11,7 +11,10 @@ from study.terminal.console import (
     console,
     interval_option,
     json_option,
+    objectives_option,
+    plain_head,
     print_json,
+    say_afterwards,
     storage_option,
 )
 from study.terminal.steps import Steps
@@ -19,6 +22,7 @@ from study.terminal.steps import Steps
 if TYPE_CHECKING:
     from study.answer.answer import Answer
     from study.answer.confirmation import Results
+    from study.schema.objective import Objective
     from study.store.study import Study
 
 
@@ -32,11 +36,17 @@ if TYPE_CHECKING:
         " serves."
     ),
 )
+@objectives_option
 @interval_option
 @storage_option
 @json_option
 def answer(
-    study: str, temperature: bool | None, level: float, storage: str | None, as_json: bool
+    study: str,
+    temperature: bool | None,
+    objectives: tuple[Objective, ...] | None,
+    level: float,
+    storage: str | None,
+    as_json: bool,
 ) -> None:
     """Say which model to take, how sure that is, and what to do next.
 
@@ -44,19 +54,24 @@ def answer(
     objectives as served and half of NLL, each in units of what matters in it (`matters` of the
     study). After `confirm`, of the confirmed models; the values are then those on the sealed test
     split. Trials that are set aside are never selected.
+
+    --objectives accuracy,nll answers by other metrics than the study searched; `confirm` and
+    `export` go by the study's own unless they are told a trial.
     """
     from study.answer.answer import answer as answer_of
     from study.answer.confirmation import results_of
     from study.schema.objective import RAW, TEMPERATURE
+    from study.store.seen import seen_by
     from study.store.study import open_study
 
-    opened = open_study(study, storage)
+    opened = seen_by(open_study(study, storage), objectives)
     if temperature is not None:
         opened = opened.served_as(TEMPERATURE if temperature else RAW)
     found = answer_of(results_of(opened), level)
     if as_json:
-        print_json(found.to_plain())
+        print_json({**plain_head(opened), **found.to_plain()})
     else:
+        say_afterwards(opened)
         _print(found, opened)
 
 
@@ -104,7 +119,7 @@ def _page(study: Study) -> Path | None:
     """The report page, if it is newer than what it shows."""
     from study.store.confirmed import confirming_directory
 
-    page = study.directory / "report.html"
+    page = study.directory / f"report{study.suffix}.html"
     ledgers = [
         folder / "ledger.log" for folder in (study.directory, confirming_directory(study.directory))
     ]

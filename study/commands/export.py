@@ -6,11 +6,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from study.terminal.console import console, interval_option, storage_option, tracking_option
+from study.terminal.console import (
+    console,
+    interval_option,
+    objectives_option,
+    storage_option,
+    tracking_option,
+)
 
 if TYPE_CHECKING:
     from study.answer.choice import Choice
     from study.answer.confirmation import Results
+    from study.schema.objective import Objective
     from study.store.study import Study
 
 
@@ -32,6 +39,7 @@ if TYPE_CHECKING:
     default=None,
     help="Serve the network with its temperature, or as trained; default: what the study serves.",
 )
+@objectives_option
 @interval_option
 @storage_option
 @tracking_option
@@ -42,6 +50,7 @@ def export(
     name: str,
     alias: str | None,
     temperature: bool | None,
+    objectives: tuple[Objective, ...] | None,
     level: float,
     storage: str | None,
     tracking: str | None,
@@ -58,16 +67,25 @@ def export(
     validation means over fresh seeds, and register the seed with the median validation value; the
     card shows the test results of all seeds. accuracy~best: not significantly worse than the best
     on validation. knee: the compromise on the Pareto front.
+
+    --objectives accuracy,nll, with --trial: its card says that it was selected by hand for these,
+    given afterwards.
     """
     from study.registry.names import check_names
     from study.schema.uris import public_uri
     from study.store.exports import ExportedModel, note_export
+    from study.store.given import Given, selected_by_hand
     from study.store.home import check_home
     from study.store.study import open_study
 
     if trial is not None and pick is not None:
         raise click.UsageError("use one of --trial and --pick.")
     check_names(name, alias)
+    if objectives is not None and trial is None:
+        raise click.UsageError(
+            "--objectives is for a model that you name: its card says what you selected it for."
+            " Write --trial METHOD/NUMBER, as `calstudy answer --objectives` gives it."
+        )
     opened = open_study(study, storage)
     check_home(opened)
     if trial is not None:
@@ -88,7 +106,10 @@ def export(
         asked = TEMPERATURE if temperature else RAW
     is_default = trial is None and pick is None and asked in (None, search.serves)
     why = _why(found, choice, level) if is_default else ()
-    exported = export_model(choice, name, alias, uri, asked, why, level)
+    by_hand = ""
+    if objectives is not None and objectives != search.own_objectives:
+        by_hand = selected_by_hand(Given(objectives, search.own_objectives))
+    exported = export_model(choice, name, alias, uri, asked, why, level, by_hand)
     made = "registered" if exported.created else "already registered:"
     to = f"; alias {alias} points to it" if alias is not None else ""
     console.say(f"{made} {exported.uri} from {choice.study.name}/{exported.trial}{to}")
@@ -106,7 +127,7 @@ def export(
         f" ({note[TEMPERATURE]})"
     )
     differs = search.serves_note if asked is None else ""
-    console.say(differs or searched_for(search.objectives))
+    console.say(by_hand or differs or searched_for(search.objectives))
     console.say(
         f"largest difference from the measured probabilities: {exported.largest_difference:.1e}"
     )

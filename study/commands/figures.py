@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,9 +12,14 @@ from study.terminal.console import (
     check_resamples,
     console,
     interval_option,
+    objectives_option,
+    say_afterwards,
     storage_option,
     tracking_option,
 )
+
+if TYPE_CHECKING:
+    from study.schema.objective import Objective
 
 
 @click.command()
@@ -31,6 +37,7 @@ from study.terminal.console import (
     metavar="DIR",
     help="Folder; default: STUDY/figures.",
 )
+@objectives_option
 @bootstrap_option
 @interval_option
 @storage_option
@@ -41,6 +48,7 @@ def figures(
     only: str | None,
     trial: str | None,
     output: Path | None,
+    objectives: tuple[Objective, ...] | None,
     bootstrap: int,
     level: float,
     storage: str | None,
@@ -54,23 +62,30 @@ def figures(
     is drawn by epoch is the mean over a method's seeds, in the band of their range; of a search it
     is the best trial. All are on the validation split. Figures that cannot be drawn are listed with
     the reason. The figures are also uploaded to the study's MLflow run.
+
+    --objectives accuracy,nll draws them by other metrics than the study searched, into
+    STUDY/figures-accuracy-nll; these are not uploaded.
     """
     from study.report.figure_set import Gallery, draw
+    from study.store.seen import seen_by
     from study.store.study import open_study
     from study.tracking.artifacts import try_to_log
     from trainables.problems import FieldError
 
     check_resamples(bootstrap, level)
-    opened = open_study(study, storage)
+    opened = seen_by(open_study(study, storage), objectives)
     records = opened.records()
     if trial is not None:
         records.named(trial, "--trial")
     gallery = Gallery(opened, records, trial, bootstrap, level)
-    written, reasons = draw(gallery, output or opened.directory / "figures", suffix, only)
+    folder = output or opened.directory / f"figures{opened.suffix}"
+    written, reasons = draw(gallery, folder, suffix, only)
     if not written:
         raise FieldError("figures", "; ".join(reason.rstrip(".") for reason in reasons))
+    say_afterwards(opened)
     for path in written:
         console.say(f"wrote {path}")
     for reason in reasons:
         console.say(f"not drawn: {reason}")
-    console.say(try_to_log(opened, written, "figures", tracking))
+    if opened.given is None:
+        console.say(try_to_log(opened, written, "figures", tracking))

@@ -17,13 +17,17 @@ from study.terminal.console import (
     interval_is_given,
     interval_option,
     json_option,
+    objectives_option,
+    plain_head,
     print_json,
+    say_afterwards,
     storage_option,
 )
 
 if TYPE_CHECKING:
     from study.analysis.left_out import LeftOut
     from study.analysis.ranking import Ranking
+    from study.schema.objective import Objective
     from study.store.study import Study
     from study.store.trials import TrialRecord
     from study.uncertainty.bootstrap import Analysis
@@ -55,6 +59,7 @@ FILE = click.Path(path_type=Path, dir_okay=False)
     ),
 )
 @click.option("--compare", nargs=2, metavar="A B", help="Compare two trials: focal/0007 mbls/0003.")
+@objectives_option
 @interval_option
 @storage_option
 @json_option
@@ -65,6 +70,7 @@ def pareto(
     csv_file: Path | None,
     bootstrap: int | None,
     compare: tuple[str, str] | None,
+    objectives: tuple[Objective, ...] | None,
     level: float,
     storage: str | None,
     as_json: bool,
@@ -74,14 +80,18 @@ def pareto(
     A trial is on the front if no other is at least as good in every objective and better in one;
     the knee is the best compromise. Values are on validation, which the search selects on: the best
     of many trials looks better than it is.
+
+    --objectives accuracy,nll: the front of other metrics than the study searched; its constraints
+    stay.
     """
     from study.analysis.pareto import write_front_csv
+    from study.store.seen import seen_by
     from study.store.study import open_study
 
     if bootstrap is None and compare is None and interval_is_given():
         raise click.UsageError("--interval is for --bootstrap N or --compare A B. Add one of them.")
     check_resamples(bootstrap or 0, level)
-    opened = open_study(study, storage)
+    opened = seen_by(open_study(study, storage), objectives)
     if compare is not None:
         _compare(opened, compare, bootstrap, level, as_json)
         return
@@ -93,7 +103,7 @@ def pareto(
             draw_front,
             found.candidates,
             opened.objectives,
-            opened.name,
+            opened.title,
             opened.recorded.sizes["validation"],
             found.analysis,
             found.knee,
@@ -106,6 +116,7 @@ def pareto(
     if as_json:
         print_json(_plain(found))
     elif found.knee is None:
+        say_afterwards(opened)
         console.say(_why_none(found.ranking))
     else:
         _print(found, found.knee)
@@ -178,6 +189,7 @@ def _columns(found: Front, record: TrialRecord) -> dict[str, float | None]:
 def _plain(found: Front) -> dict[str, object]:
     knee = found.knee
     plain: dict[str, object] = {
+        **plain_head(found.study),
         "objectives": [asdict(objective) for objective in found.study.objectives],
         "front": [_row(record, found.analysis) for record in found.front],
         "knee": knee and {"method": knee.label, "number": knee.number},
@@ -231,6 +243,7 @@ def _print(found: Front, knee: TrialRecord) -> None:
     study = found.study
     ranking = found.ranking
     analysis = found.analysis
+    say_afterwards(study)
     console.print(front_table(found.front, study.objectives, analysis=analysis))
     size = study.recorded.sizes["validation"]
     intervals = "values without intervals"
@@ -280,8 +293,10 @@ def _compare(
     if as_json:
         metrics = {name: difference._asdict() for name, difference in found.items()}
         how = {"resamples": resamples, "level": level}
-        print_json({"one": one.name, "other": other.name, **how, "metrics": metrics})
+        pair = {"one": one.name, "other": other.name}
+        print_json({**plain_head(study), **pair, **how, "metrics": metrics})
         return
+    say_afterwards(study)
     console.print(differences_table(study, found, one.name, other.name, level))
     recorded = study.recorded
     console.say(

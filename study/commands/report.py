@@ -18,6 +18,7 @@ from study.terminal.console import (
     console,
     errors,
     interval_option,
+    objectives_option,
     storage_option,
     tracking_option,
 )
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from study.answer.confirmation import Results
     from study.report.comparison import Block, ComparisonTable
     from study.report.page_data import Plain
+    from study.schema.objective import Objective
     from study.store.study import Study
 
 
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
     metavar="NAMES",
     help="Metrics of a table, such as error,ece,mce; all: every one that papers print.",
 )
+@objectives_option
 @bootstrap_option
 @interval_option
 @storage_option
@@ -66,6 +69,7 @@ def report(
     shown: bool,
     every: int | None,
     named: str | None,
+    objectives: tuple[Objective, ...] | None,
     bootstrap: int,
     level: float,
     storage: str | None,
@@ -86,6 +90,9 @@ def report(
     objectives, or by --metrics, before and after temperature scaling. It is on the test split for a
     confirmed study and otherwise on validation; the caption says which. Each of several studies
     (data sets) is a block of one table. Printed, or written to --output.
+
+    --objectives accuracy,nll shows other metrics than the study searched as its objectives; the
+    page is then STUDY/report-accuracy-nll.html and not uploaded.
     """
     check_resamples(bootstrap, level)
     if every is not None and every < 1:
@@ -99,9 +106,10 @@ def report(
     if named is not None and form == "html":
         raise click.UsageError("--metrics is for a table. Add --format latex, csv or md.")
     asked = None if named is None else _metrics(named)
+    from study.store.seen import seen_by
     from study.store.study import open_study
 
-    opened = [open_study(name, storage) for name in studies]
+    opened = [seen_by(open_study(name, storage), objectives) for name in studies]
     for study in opened:
         _refuse_confirmation(study)
     if form == "html":
@@ -240,7 +248,7 @@ def _page(
     folder = studies[0].directory
     if len(studies) > 1:
         folder = folder.parent
-    file = (output or folder / "report.html").absolute()
+    file = (output or folder / f"report{studies[0].suffix}.html").absolute()
     # Once: a study deleted meanwhile is not made again.
     file.parent.mkdir(parents=True, exist_ok=True)
 
@@ -258,25 +266,35 @@ def _page(
             f"wrote {file}; {trials} yet to end. Rewriting it every {every} s; Ctrl-C stops."
         )
         page = _rewrite(studies, every, write)
+    for line in dict.fromkeys(study.afterwards for study in studies):
+        if line:
+            console.say(line)
     for note in page.notes:
         console.say(note)
     console.say(f"wrote {file}, {file.stat().st_size / 1e6:.1f} MB")
     if file.is_file():  # what was written into a pipe is not there to upload
         for study in studies:
-            console.say(try_to_log(study, [file], None, tracking))
+            if study.given is None:
+                console.say(try_to_log(study, [file], None, tracking))
+
+
+def _reopened(study: Study) -> Study:
+    """The study as it is now, seen by the same objectives."""
+    from study.store.seen import seen_by
+    from study.store.study import open_directory
+
+    return seen_by(open_directory(study.directory, study.name), study.objectives)
 
 
 def _rewrite(
     studies: Sequence[Study], every: int, write: Callable[[Sequence[Study], int | None], Page]
 ) -> Page:
     """Rewrite the page until all trials have ended or Ctrl-C; returns the last."""
-    from study.store.study import open_directory
-
     try:
         while True:
             time.sleep(every)
             # It may get more trials.
-            studies = [open_directory(each.directory, each.name) for each in studies]
+            studies = [_reopened(each) for each in studies]
             page = write(studies, every)
             if not page.lacking:
                 return page

@@ -18,30 +18,34 @@ class Answer:
 
     sentences: the first names the model. next: commands, each with what it does. trial: of the
     search, whose settings it has. taken: the label of the confirmed row. None: there is none.
+    afterwards: what is said of objectives given afterwards; else empty.
     """
 
     sentences: tuple[str, ...]
     next: tuple[tuple[str, str], ...]
     taken: str | None
     trial: str | None
+    afterwards: str = ""
 
     @classmethod
     def from_json(cls, text: str) -> Answer:
         """Of what `calstudy answer --json` prints."""
         plain = json.loads(text)
         following = tuple((command, does) for command, does in plain["next"])
-        return cls(tuple(plain["sentences"]), following, plain["taken"], plain["trial"])
+        said = tuple(plain["sentences"])
+        return cls(said, following, plain["taken"], plain["trial"], plain.get("afterwards", ""))
 
     def __str__(self) -> str:
         following = (f"Next: {call_of(command)}  ({does})" for command, does in self.next)
-        return "\n".join([*self.sentences, *following])
+        return "\n".join([*filter(None, [self.afterwards]), *self.sentences, *following])
 
     def __repr__(self) -> str:
         return f"Answer({self.sentences[0]!r})"
 
     def _repr_html_(self) -> str:
         first, *rest = map(escape, self.sentences)
-        lines = [f"<p><b>{first}</b></p>", *(f"<p>{sentence}</p>" for sentence in rest)]
+        lines = [f"<p>{escape(self.afterwards)}</p>"] if self.afterwards else []
+        lines += [f"<p><b>{first}</b></p>", *(f"<p>{sentence}</p>" for sentence in rest)]
         if self.next:
             items = (
                 f"<li><code>{escape(call_of(command))}</code>: {escape(does)}</li>"
@@ -97,3 +101,8 @@ def option_words(**options: object) -> list[str]:
         elif value is not None and value is not False:
             words += [option, str(value)]
     return words
+
+
+def in_commas(names: str | Sequence[str] | None) -> str | None:
+    """`accuracy,nll`: metrics as a command takes them."""
+    return names if names is None or isinstance(names, str) else ",".join(names)

@@ -83,11 +83,13 @@ def export(
     serves: str | None = None,
     answer: Sequence[str] = (),
     level: float = LEVEL,
+    by_hand: str = "",
 ) -> Exported:
     """Register the trial's model as a version of `name`, or find that; point `alias` to it.
 
     serves: TEMPERATURE or RAW; None: as the search says. answer: sentences for the card. level: of
-    the card's intervals, for a seed of a confirmation. Raises ExportError if the model does not
+    the card's intervals, for a seed of a confirmation. by_hand: for what objectives, given
+    afterwards, its user selected it; for card and tags. Raises ExportError if the model does not
     reproduce the measured probabilities, or cannot be registered, or if `alias` would lose its
     temperature unasked; as `confirmed_facts` does.
     """
@@ -95,6 +97,7 @@ def export(
     confirmed = {
         "confirmed": confirmed_facts(choice, level),
         "floors": confirmed_floors(choice, level),
+        "selected_for": by_hand,
     }
     with quiet(), server(tracking_uri) as client:
         check_names(name, alias)

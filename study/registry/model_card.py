@@ -67,6 +67,8 @@ def card(facts: Facts, name: str, answer: Sequence[str] = ()) -> str:
     if doubt := temperature_note(facts["temperature"], trial["accuracy"], facts["num_samples"]):
         notes.append(doubt)
     notes += map(first_upper, facts.get("selected_before", ()))
+    if by_hand := facts.get("selected_for"):
+        notes.append(f"{first_upper(by_hand)}.")
     reasons = []
     if answer:
         reasons = ["## Why this model", " ".join(answer), ""]

@@ -86,6 +86,7 @@ class Block:
     methods: Mapping[str, Methods] = field(default_factory=dict)
     matters: Mapping[str, float] = field(default_factory=dict)  # by metric, where the study says it
     floors: Mapping[str, Mapping[str, Floor]] = field(default_factory=dict)  # by row and metric
+    afterwards: str = ""  # what is said of objectives given afterwards
 
     def cells(self, metric: str) -> list[Cell | None]:
         """One per row; None if not measured."""
@@ -190,6 +191,7 @@ def block_of_search(study: Study, records: Trials) -> Block:
         rows,
         tuple(notes),
         study.recorded.in_groups("validation"),
+        afterwards=study.afterwards,
     )
 
 
@@ -229,6 +231,7 @@ def block_of_tests(
         tuple(notes),
         study.recorded.in_groups("test"),
         matters=study.matters,
+        afterwards=study.afterwards,
     )
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from study.analysis.importance import Searched, searched
+from study.analysis.importance import Searched, revalued, searched
 from study.analysis.left_out import left_out_of
+from study.analysis.pareto import measured_in
 from study.analysis.progression import Growth, History, growth, recorded
 from study.analysis.ranking import Ranking, set_aside_line
 from study.analysis.repeats import best_of, typical
@@ -44,9 +45,12 @@ class Gallery:
 
     @cached_property
     def complete(self) -> Trials:
-        """Complete trials, without labels that have none."""
-        done = self.records.complete
-        return done.under(label for label, found in done.by_label.items() if found)
+        """Complete trials that have the objectives, without labels that have none."""
+        found = {}
+        for label, done in self.records.complete.by_label.items():
+            if measured := measured_in(done, self.study.objectives):
+                found[label] = measured
+        return Trials(found)
 
     @cached_property
     def ranking(self) -> Ranking:
@@ -114,9 +118,10 @@ class Gallery:
         found = {}
         for label, done in self.complete.by_label.items():
             known = {record.number for record in done}  # a driver may have recorded more since
-            found[label] = searched(
-                [trial for trial in trials[label] if trial.number in known], study.objectives
-            )
+            of_label = [trial for trial in trials[label] if trial.number in known]
+            if study.given is not None:
+                of_label = revalued(of_label, done, study.objectives)
+            found[label] = searched(of_label, study.objectives)
         return {label: each for label, each in found.items() if each.values}
 
     @property
@@ -170,7 +175,7 @@ def _front(gallery: Gallery) -> Drawn:
     figure = draw_front(
         gallery.records,
         study.objectives,
-        study.name,
+        study.title,
         study.recorded.sizes["validation"],
         gallery.analysis,
         gallery.ranking.knee,
@@ -186,7 +191,7 @@ def _reliability(gallery: Gallery) -> Drawn:
     record = _chosen(gallery)
     predictions = stored_predictions(gallery.study, record)
     found = diagram(predictions)
-    title = f"{gallery.study.name}: {record.name}"
+    title = f"{gallery.study.title}: {record.name}"
     panels = dict(zip(HEADINGS, (found.raw, found.scaled), strict=True))
     units = gallery.study.recorded.grouped("validation")
     figure = figures.draw_reliability(panels, title, len(predictions.labels), *units)
@@ -212,7 +217,7 @@ def _front_of(gallery: Gallery) -> list[TrialRecord]:
 def _hypervolume(gallery: Gallery) -> Drawn:
     _front_of(gallery)
     reference = gallery.ranking.reference_values()
-    figure = figures.draw_growth(*gallery.growths, gallery.styles(), gallery.study.name, reference)
+    figure = figures.draw_growth(*gallery.growths, gallery.styles(), gallery.study.title, reference)
     yield "hypervolume", figure
 
 
@@ -224,7 +229,7 @@ def _hyperparameters(gallery: Gallery) -> Drawn:
         raise FieldError(study.name, "no method searched a hyperparameter")
     for label, found in gallery.searched.items():
         done = gallery.complete.of(label)
-        title = f"{study.name}: {label}"
+        title = f"{study.title}: {label}"
         figure = figures.draw_searched(found, done, front, study.objectives, styles[label], title)
         yield f"hyperparameters-{label}", figure
 
@@ -233,7 +238,7 @@ def _gamma(gallery: Gallery) -> Drawn:
     histories = gallery.with_recorded("gamma_q50")
     if not histories:
         raise FieldError(gallery.study.name, "no method learned a gamma (gamma_net does)")
-    title = gallery.study.name
+    title = gallery.study.title
     yield "gamma", epoch_figures.draw_gamma(histories, gallery.styles(), title, gallery.chosen)
 
 
@@ -246,7 +251,7 @@ def _by_epoch(
         lines = gallery.repeats_with(recorded_as)
         if not lines:
             raise FieldError(gallery.study.name, absent)
-        yield stem, drawing(lines, gallery.styles(), gallery.study.name, gallery.chosen)
+        yield stem, drawing(lines, gallery.styles(), gallery.study.title, gallery.chosen)
 
     return figure
 

@@ -78,7 +78,8 @@ def gather(
         "goes_on": study.goes_on_anywhere,
         "abstract": _abstract(study, records, summed(now.counts.values()), front, knee),
         "facts": _facts(study),
-        "objectives": [objective.metric for objective in spec.objectives],
+        "objectives": [objective.metric for objective in study.objectives],
+        "afterwards": study.afterwards,
         "served": [as_served(name, study.serves) for name in ("ece", "nll")],
         "metrics": [_metric(name) for name in measured],
         "stalled": stalled_lines(stalled(now.ranking)),
@@ -179,7 +180,7 @@ def _abstract(
 ) -> list[str]:
     spec = study.spec
     sought = " and ".join(
-        f"{displayed(o.metric)} ({describe(o.metric).better} is better)" for o in spec.objectives
+        f"{displayed(o.metric)} ({describe(o.metric).better} is better)" for o in study.objectives
     )
     sentences = [
         (
@@ -188,11 +189,9 @@ def _abstract(
         ),
         f"{counted(counts['planned'], 'planned trial')}: {in_words(counts)}.",
     ]
-    if front and len(spec.objectives) == 1:
-        values = (
-            f"{displayed(spec.objectives[0].metric)}"
-            f" {front[0].metrics[spec.objectives[0].metric]:.4f}"
-        )
+    if front and len(study.objectives) == 1:
+        only = study.objectives[0].metric
+        values = f"{displayed(only)} {front[0].metrics[only]:.4f}"
         sentences.append(f"The best trial is {front[0].name} ({values}).")
     elif knee is not None:
         values = ", ".join(
@@ -446,7 +445,8 @@ def _reproduce(
     level = []
     if analysis is not None and analysis.level != 0.95:
         level = ["--interval", f"{100 * analysis.level:g}"]
-    commands.append([study.command("report", *level, anywhere=True), "this page"])
+    page = study.command("report", *study.given_words, *level, anywhere=True)
+    commands.append([page, "this page"])
     if commit:
         commands.insert(0, [f"git checkout {commit}", "the code it ran with, in a checkout of it"])
     others = Counter(

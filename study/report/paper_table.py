@@ -46,6 +46,7 @@ FLOOR = ("mean", "low", "high")  # the parts of `Floor`
 def caption(table: ComparisonTable, marks: Marks) -> str:
     """The meaning of the numbers, and how far they can be trusted."""
     of = " ".join(f"{_of(block)}." for block in table.blocks)
+    afterwards = dict.fromkeys(block.afterwards for block in table.blocks if block.afterwards)
     units = (
         f"Error, Brier score and calibration errors (15 bins) in {marks.errors_in}, NLL in nats;"
         " lower is better."
@@ -53,7 +54,13 @@ def caption(table: ComparisonTable, marks: Marks) -> str:
     scaled = "TS: after temperature scaling"
     if AFTER_TEMPERATURE + "error" not in table.columns:
         scaled += ", which does not change the error"
-    sentences = [of, units, f"{scaled}.", *_of_seeds(table, marks)]
+    sentences = [
+        *(f"{first_upper(line)}." for line in afterwards),
+        of,
+        units,
+        f"{scaled}.",
+        *_of_seeds(table, marks),
+    ]
     if any(row.chosen_from > 1 for row in table.rows):
         sentences.append(
             "'best of n': the best of n trials, selected on these validation samples; it looks"

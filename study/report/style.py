@@ -156,7 +156,7 @@ def finish(
     """Put title and legend above the axes and the caption below, and fit the height (inches)."""
     names = [name for _, name in entries]
     columns = _columns(names)
-    heading = textwrap.fill(title, 60)
+    heading = "\n".join(textwrap.fill(line, 60) for line in title.split("\n"))
     lines = math.ceil(len(names) / columns) + heading.count("\n") + note.count("\n") + 4
     figure.set_size_inches(WIDTH, plot_height + LINE_HEIGHT * lines)
     figure.legend(

@@ -116,8 +116,11 @@ def _measured_as(metric: str, serves: str, objectives: Sequence[Objective]) -> s
     return served if known else metric
 
 
-def serves_note(objectives: Sequence[Objective], serves: str) -> str:
-    """A sentence if registered models have other metrics than the search optimizes; else empty."""
+def serves_note(objectives: Sequence[Objective], serves: str, own: bool = True) -> str:
+    """A sentence if registered models have other metrics than the search optimizes; else empty.
+
+    own: whether these are the search's objectives, not given afterwards.
+    """
     sought = [one.metric for one in objectives]
     optimized = ", ".join(sought)
     served = [one.metric for one in served_objectives(objectives, serves)]
@@ -129,7 +132,8 @@ def serves_note(objectives: Sequence[Objective], serves: str) -> str:
     if set(served) <= set(sought):
         return ""
     models = f"serve: {serves}: its registered models have {', '.join(served)}"
-    return f"{models}, while the search optimizes {optimized}"
+    asked = f"the search optimizes {optimized}" if own else f"{optimized} were asked for"
+    return f"{models}, while {asked}"
 
 
 def epoch_note(result: str) -> str:
@@ -141,6 +145,35 @@ def epoch_note(result: str) -> str:
         " split, which also gives the objectives: that metric looks better than it is; calstudy"
         " confirm measures on the test split"
     )
+
+
+def read_objectives(text: str | Sequence[str], where: str) -> tuple[Objective, ...]:
+    """The objectives of metrics given by name, `accuracy,nll`, in order. Raises FieldError."""
+    names = [name.strip() for name in (text.split(",") if isinstance(text, str) else text)]
+    if not any(names):
+        raise FieldError(where, "names no metric", "Write metrics such as accuracy,nll.")
+    found: dict[str, Objective] = {}
+    for name in filter(None, names):
+        if name in found:
+            raise FieldError(where, f"'{name}' is listed twice", "Remove one.")
+        found[name] = _objective(name, where)
+    return tuple(found.values())
+
+
+def _objective(name: str, where: str) -> Objective:
+    """The metric in its better direction."""
+    on_validation = name.removeprefix("test_").removeprefix("test/")
+    if on_validation != name and on_validation in metrics.names():
+        raise FieldError(
+            where,
+            f"{name} is of the sealed test split, on which nothing is selected",
+            f"Write {on_validation}, which is of validation.",
+        )
+    try:
+        better = metrics.describe(name).better
+        return Objective(name, DIRECTIONS.get(better or "", "minimize"))
+    except FieldError as error:
+        raise error.at(where) from None
 
 
 def costs(values: Sequence[float], objectives: Sequence[Objective]) -> tuple[float, ...]:

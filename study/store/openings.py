@@ -120,8 +120,6 @@ def tested_predictions(study: Study, record: TrialRecord) -> Predictions:
     Raises FieldError if the study is none, if the trial was not measured there, or if the file is
     missing or altered.
     """
-    from trainables.outputs.predictions import Predictions
-
     if not study.is_confirmation:
         found = f"{study.name} is a search, which never opens the test split"
         mend = f"Open {study.name}-confirm, made by `calstudy confirm {study.name}`."
@@ -136,4 +134,11 @@ def tested_predictions(study: Study, record: TrialRecord) -> Predictions:
             "was not measured on the test split",
             f"Run: {study.command('confirm')}",
         )
+    return predictions_of(study, record, tested)
+
+
+def predictions_of(study: Study, record: TrialRecord, tested: Tested) -> Predictions:
+    """What the opening with this result wrote. Raises FieldError if it is missing or altered."""
+    from trainables.outputs.predictions import Predictions
+
     return Predictions.load(checked_file(study, record, TEST_FILE, tested.digests))

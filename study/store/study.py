@@ -25,6 +25,7 @@ from study.schema.objective import (
 )
 from study.schema.resources import Resources
 from study.schema.uris import resolve_uri
+from study.store.given import Given
 from study.store.ledger_reader import LedgerReader
 from study.store.recorded import Recorded
 from study.store.same_ledger import Traces, traces_of
@@ -55,6 +56,7 @@ class Study:
     plain: dict[str, Any]  # the spec in plain values
     recorded: Recorded
     text: str = field(default="", repr=False, compare=False)  # of study.yaml, as it was read
+    given: Given | None = None  # objectives, afterwards; None: its own
 
     def __post_init__(self) -> None:
         if own := self.plain.get("extensions"):
@@ -94,17 +96,43 @@ class Study:
         return tuple(method["label"] for method in self.plain["methods"])
 
     @cached_property
-    def objectives(self) -> tuple[Objective, ...]:
+    def own_objectives(self) -> tuple[Objective, ...]:
+        """Those that it searched and stopped for."""
         return tuple(Objective(**objective) for objective in self.plain["objectives"])
+
+    @property
+    def objectives(self) -> tuple[Objective, ...]:
+        """Its own, or those given afterwards."""
+        return self.own_objectives if self.given is None else self.given.objectives
+
+    @property
+    def afterwards(self) -> str:
+        """What an output begins with where objectives were given afterwards; else empty."""
+        return "" if self.given is None else self.given.line
+
+    @property
+    def given_words(self) -> tuple[str, ...]:
+        """The option that gives these objectives to another command."""
+        return () if self.given is None else self.given.words
+
+    @property
+    def suffix(self) -> str:
+        """What the names of files that show these objectives have; none of its own."""
+        return "" if self.given is None else self.given.suffix
+
+    @property
+    def title(self) -> str:
+        """Its name in figures; below that line."""
+        return "\n".join(filter(None, (self.afterwards, self.name)))
 
     @cached_property
     def constraints(self) -> tuple[Condition, ...]:
-        return read_constraints(self.plain.get("constraints"), self.objectives)
+        return read_constraints(self.plain.get("constraints"), self.own_objectives)
 
     @cached_property
     def matters(self) -> dict[str, float]:
         """The smallest difference that matters in each objective, by metric without `ts_`."""
-        own = read_matters(self.plain.get("matters"), self.objectives)
+        own = read_matters(self.plain.get("matters"), self.own_objectives)
         return what_matters(self.objectives, own, len(self.recorded.classes))
 
     @cached_property
@@ -115,7 +143,8 @@ class Study:
     @property
     def serves(self) -> str:
         """What its registered models give."""
-        return str(self.plain.get("serve") or self.recorded.serves)
+        said = None if self.given is None else self.given.serves
+        return str(self.plain.get("serve") or said or self.recorded.serves)
 
     def served_as(self, serves: str) -> Study:
         """The study as if its registered models gave TEMPERATURE or RAW."""
@@ -125,7 +154,7 @@ class Study:
     def serves_note(self) -> str:
         """What to say where registered models have other metrics than the search optimizes; else
         empty."""
-        return serves_note(self.objectives, self.serves)
+        return serves_note(self.objectives, self.serves, self.given is None)
 
     @cached_property
     def served(self) -> tuple[Objective, ...]:
@@ -202,11 +231,11 @@ class Study:
         """
         records = (reader or self.reader).records()
         for record in records.complete:
-            for objective in self.objectives:
+            for objective in self.own_objectives:
                 if objective.metric not in record.metrics:
                     found = f"{record.name} is complete, but has no {objective.metric}"
                     raise LedgerError(f"ledger: {found}", "Restore it from a backup.")
-        return records
+        return records if self.given is None else self.given.of(records)
 
     @property
     def reader(self) -> LedgerReader:
@@ -309,7 +338,7 @@ def open_directory(directory: Path, reference: str, opened: Study | None = None)
         return opened
     study = Study(directory, *_parse_study(directory / "study.yaml", text), text)
     try:
-        _ = study.name, study.labels, study.objectives, study.constraints, study.planned
+        _ = study.name, study.labels, study.own_objectives, study.constraints, study.planned
         _ = study.plain["ledger"], study.plain["tracking"]
     except (KeyError, TypeError, ValueError, FieldError) as error:
         _ = study.spec  # the full check reports what is wrong

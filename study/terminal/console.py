@@ -9,7 +9,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -19,6 +19,10 @@ from rich.text import Text
 
 from study.schema.printable import printable
 from study.schema.uris import refuse_password
+
+if TYPE_CHECKING:
+    from study.schema.objective import Objective
+    from study.store.study import Study
 
 
 def _nothing_left_to_do() -> None:
@@ -236,6 +240,25 @@ interval_option = click.option(
     callback=_level,
     help="Level of the intervals, between 50 and 100.",
 )
+
+
+def _objectives(
+    context: click.Context, option: click.Parameter, given: str | None
+) -> tuple[Objective, ...] | None:
+    from study.schema.objective import read_objectives
+
+    return None if given is None else read_objectives(given, "--objectives")
+
+
+objectives_option = click.option(
+    "--objectives",
+    metavar="A,B",
+    callback=_objectives,
+    help=(
+        "Other objectives, given afterwards: metrics on validation, such as accuracy,nll; default:"
+        " the study's own."
+    ),
+)
 trust_option = click.option(
     "--trust",
     is_flag=True,
@@ -256,6 +279,17 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 
 def print_json(value: object, indent: int | None = None) -> None:
     click.echo(json.dumps(value, indent=indent))
+
+
+def plain_head(study: Study) -> dict[str, object]:
+    """What JSON begins with where objectives were given afterwards; else nothing."""
+    return {"afterwards": study.afterwards} if study.afterwards else {}
+
+
+def say_afterwards(study: Study) -> None:
+    """Print what an output begins with where objectives were given afterwards."""
+    if study.afterwards:
+        console.say(study.afterwards)
 
 
 def human_bytes(count: float) -> str:

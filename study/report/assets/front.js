@@ -280,7 +280,8 @@ function frontCaption(study, view, drawn) {
   }
   const searched = new Set(study.objectives);
   if (searched.size > 2 || ![view.x.name, view.y.name].every((name) => searched.has(name))) {
-    sentences.push(`The study optimized ${study.objectives.join(", ")}; the table marks the Pareto front of these objectives. `);
+    const optimized = study.afterwards ? "The objectives given are" : "The study optimized";
+    sentences.push(`${optimized} ${study.objectives.join(", ")}; the table marks the Pareto front of these objectives. `);
   }
   if (study.resamples) {
     sentences.push(`Whiskers: ${study.whiskers} from a paired bootstrap (${countText(study.resamples)} resamples of the same ` +

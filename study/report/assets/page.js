@@ -51,6 +51,7 @@ function section(study, place) {
   ].filter(([, , content]) => content);
   const made = h("article", { id, "aria-labelledby": `${id}-name` },
     h(page.studies.length > 1 ? "h2" : "h1", { id: `${id}-name` }, study.name),
+    study.afterwards ? h("p", { class: "note" }, study.afterwards) : null,
     ...opening(study),
     study.stalled.length ? h("p", { class: "note stalled" }, withCode(study.stalled.join(" "))) : null,
     study.notes.map((note) => h("p", { class: "note" }, note)),
