@@ -23,7 +23,7 @@ def named_export(search: Study, study: Study, record: TrialRecord, *how: str) ->
     """The command that registers this model, whichever the study's own answer is."""
     given = () if search.given is None else search.given.words
     which = ("--trial", record.name, *how, *given)
-    return study.command("export", *which, "--name", search.name)
+    return study.command("export", "--name", search.name, *which)
 
 
 def served_otherwise(study: Study) -> tuple[str, ...]:

@@ -251,6 +251,8 @@ def _page(
     file = (output or folder / f"report{studies[0].suffix}.html").absolute()
     # Once: a study deleted meanwhile is not made again.
     file.parent.mkdir(parents=True, exist_ok=True)
+    for line in dict.fromkeys(study.afterwards for study in studies if study.afterwards):
+        console.say(line)
 
     def write(studies: Sequence[Study], every: int | None) -> Page:
         page = _whole(studies, every, bootstrap, level)
@@ -266,9 +268,6 @@ def _page(
             f"wrote {file}; {trials} yet to end. Rewriting it every {every} s; Ctrl-C stops."
         )
         page = _rewrite(studies, every, write)
-    for line in dict.fromkeys(study.afterwards for study in studies):
-        if line:
-            console.say(line)
     for note in page.notes:
         console.say(note)
     console.say(f"wrote {file}, {file.stat().st_size / 1e6:.1f} MB")

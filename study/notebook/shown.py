@@ -73,19 +73,23 @@ class Plan:
 
 def call_of(command: str) -> str:
     """`study.confirm()` for `calstudy confirm digits`; a command that is no method is kept."""
-    _, name, *_ = command.split()
+    _, name, about, *_ = command.split()
     if name not in CALLS:
         return command
+    # Only export names it: a seed of a confirmation.
+    of = f"Study.open({about!r})" if name == "export" and about.endswith("-confirm") else "study"
     given = []
     for option, value in re.findall(r" --(\S+)(?: (?!--)(\S+))?", command):
         if (name, option) == ("export", "name"):
             given.append(repr(value))
         elif (name, option) == ("confirm", "trial"):
             given.append(f"trials=[{value!r}]")
+        elif option in ("temperature", "raw"):
+            given.append(f"temperature={option == 'temperature'}")
         elif option != "storage":
             shown = value if value.isdigit() else repr(value)
             given.append(f"{option}={shown if value else True}")
-    return f"study.{name}({', '.join(given)})"
+    return f"{of}.{name}({', '.join(given)})"
 
 
 def option_words(**options: object) -> list[str]:
