@@ -42,7 +42,16 @@ OS_MENDS = {
 }
 GROUPS = {
     "Run a study": ("init", "plan", "run", "status"),
-    "Read results": ("answer", "pareto", "trials", "report", "figures", "evaluate", "list"),
+    "Read results": (
+        "answer",
+        "pareto",
+        "trials",
+        "report",
+        "compare",
+        "figures",
+        "evaluate",
+        "list",
+    ),
     "Confirm and ship": ("confirm", "export", "verify"),
     "Reproduce a paper": ("reproduce",),
     "Check and repair": ("audit", "adopt", "sync"),
@@ -104,6 +113,7 @@ def calstudy() -> None:
     calstudy answer digits                say which model to take, and how sure that is
     calstudy pareto digits                list the trials on the Pareto front
     calstudy report digits                write an HTML report
+    calstudy compare digits other         compare two studies
     calstudy evaluate predictions.npz     compute the metrics of any predictions
     calstudy list methods                 list the methods a study can use
     calstudy confirm digits --pareto      retrain the front, open the test split

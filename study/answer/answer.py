@@ -14,8 +14,8 @@ from study.analysis.ranking import set_aside_line
 from study.answer.by_name import export_command, named_export, next_for, served_otherwise
 from study.answer.choice import Choice, choose, not_finished, rows_that_count
 from study.answer.compared import (
-    Compared,
     compared_with,
+    group_text,
     methods_of,
     resolution_of,
     served_and_resampled,
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from study.uncertainty.intervals import Interval
     from study.uncertainty.methods import NetworkPredictions
 
+Values = Mapping[str, "Interval | float"]
 Networks = Mapping[str, Sequence["NetworkPredictions"]]  # of each row, by label
 WORDS_IN_ORDER = (AS_GOOD, NOT_TOLD, BETTER, f"{BETTER} and {WORSE}", WORSE)
 
@@ -74,6 +75,8 @@ class Answer:
     choice: Choice | None = None
     # What is wrong with a file of trials that it leaves out, by trial.
     left_out: Mapping[str, str] = field(default_factory=dict)
+    values: Values = field(default_factory=dict)  # of the model, by objective as served
+    split: str = "validation"  # on which these are
 
     def to_plain(self) -> dict[str, object]:
         """The answer as JSON.
@@ -139,6 +142,7 @@ def _unconfirmed(found: Results, level: float) -> Answer:
         whose = " and have predictions" if taken.lost else ""
         reason = why(study, taken.decision, f"{counted(taken.count, 'trial')} that count{whose}")
     noun = study.recorded.noun
+    values = _of_trial(study, record, level)
     for_now = ", for now"
     if taken.better is not None:
         for_now += f" and without {taken.better.name}"
@@ -147,7 +151,7 @@ def _unconfirmed(found: Results, level: float) -> Answer:
         *lost_lines(study, taken),
         reason,
         (
-            f"{values_text(_of_trial(study, record, level))} {on_split(study, 'validation')}, one"
+            f"{values_text(values)} {on_split(study, 'validation')}, one"
             f" seed ({how_sure(study, 'validation', level)}). It was selected on these {noun}, so"
             " it looks better than it is."
         ),
@@ -175,7 +179,8 @@ def _unconfirmed(found: Results, level: float) -> Answer:
     if found.lacking:
         following.insert(0, _resume(found))
     lost = named({**taken.lost, **uncompared})
-    return Answer(tuple(filter(None, sentences)), tuple(following), choice, lost)
+    said = tuple(filter(None, sentences))
+    return Answer(said, tuple(following), choice, lost, values)
 
 
 def _not_known(study: Study) -> str:
@@ -315,7 +320,7 @@ def _confirmed(found: Results, confirmation: Confirmation, level: float) -> Answ
     how = served(study) + ("; files of its confirmation are lost" if lost else "")
     first = headline(name_of(choice.row, texts), how, words)
     said = filter(None, (first, lost_seeds(choice.study, lost), *sentences))
-    return Answer(tuple(said), tuple(following), choice, lost)
+    return Answer(tuple(said), tuple(following), choice, lost, values, "test")
 
 
 def _over_seeds(
@@ -365,7 +370,7 @@ def _beside(
     by_label = {row.label: name_of(row, texts, short=True) for row in others}
     found = compared_with(study, methods, taken.label, list(by_label))
     lines = [
-        _group(word, [each for each in found if each.overall == word], by_label)
+        group_text(word, [each for each in found if each.overall == word], by_label)
         for word in WORDS_IN_ORDER
     ]
     said = [f"Beside it, on {size:,} validation {unit}: {'; '.join(filter(None, lines))}."]
@@ -373,32 +378,6 @@ def _beside(
     if resolution is not None:
         said.append(resolution.in_words(size, seeds, len(known), unit))
     return said
-
-
-def _group(word: str, found: Sequence[Compared], names: Mapping[str, str]) -> str:
-    """`as good: a and b`; `worse: c (in ECE)`; where not told apart, the seeds that would tell."""
-    if not found:
-        return ""
-    shown = [names[one.label] + _in_which(one, word) for one in found]
-    if len(shown) > 8:
-        shown[7:] = [f"{len(shown) - 7} more"]
-    few = listed(shown)
-    seeds = sorted(one.seeds for one in found if one.seeds is not None)
-    if word != NOT_TOLD or not seeds:
-        return f"{word}: {few}"
-    some = f" {len(seeds)} of them"
-    if len(seeds) == len(found):
-        some = " all" if len(found) > 1 else ""
-    count = f"{seeds[0]}" if seeds[0] == seeds[-1] else f"{seeds[0]} to {seeds[-1]}"
-    return f"{word}: {few} (about {count} seeds each would tell{some})"
-
-
-def _in_which(one: Compared, word: str) -> str:
-    """` (in ECE)`: the objectives with this word; each with its word where it is both."""
-    if word in (AS_GOOD, NOT_TOLD):
-        return ""
-    inside = [label_of(name) for name, each in one.words.items() if each == word]
-    return f" (in {listed(inside)})" if inside else f" ({words_text(one.words)})"
 
 
 def _baseline(confirmation: Confirmation, taken: Confirmed) -> Confirmed | None:

@@ -5,15 +5,16 @@ All on validation.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from study.answer.confirmation import Confirmation, Confirmed
+from study.answer.phrases import label_of, listed, words_text
 from study.schema.objective import plain_name
 from study.store.study import Study
 from study.uncertainty.bootstrap import resampled_names
-from study.uncertainty.words import NOT_TOLD, level_of_each, overall, word_for
+from study.uncertainty.words import AS_GOOD, NOT_TOLD, level_of_each, overall, word_for
 from trainables.metrics import describe
 
 if TYPE_CHECKING:
@@ -134,3 +135,29 @@ def resolution_of(
     if seeds < FEWEST_SEEDS or allowed <= 0:
         return Resolution(half_width, matters, None)
     return Resolution(half_width, matters, round(samples * half_width**2 * share / allowed))
+
+
+def group_text(word: str, found: Sequence[Compared], names: Mapping[str, str]) -> str:
+    """`as good: a and b`; `worse: c (in ECE)`; where not told apart, the seeds that would tell."""
+    if not found:
+        return ""
+    shown = [names[one.label] + _in_which(one, word) for one in found]
+    if len(shown) > 8:
+        shown[7:] = [f"{len(shown) - 7} more"]
+    few = listed(shown)
+    seeds = sorted(one.seeds for one in found if one.seeds is not None)
+    if word != NOT_TOLD or not seeds:
+        return f"{word}: {few}"
+    some = f" {len(seeds)} of them"
+    if len(seeds) == len(found):
+        some = " all" if len(found) > 1 else ""
+    count = f"{seeds[0]}" if seeds[0] == seeds[-1] else f"{seeds[0]} to {seeds[-1]}"
+    return f"{word}: {few} (about {count} seeds each would tell{some})"
+
+
+def _in_which(one: Compared, word: str) -> str:
+    """` (in ECE)`: the objectives with this word; each with its word where it is both."""
+    if word in (AS_GOOD, NOT_TOLD):
+        return ""
+    inside = [label_of(name) for name, each in one.words.items() if each == word]
+    return f" (in {listed(inside)})" if inside else f" ({words_text(one.words)})"

@@ -20,6 +20,7 @@ FILES = {
 }
 # Where a study lies, and the copy of its code, are no part of what its keys say.
 NOT_COMPARED = ("storage", "extensions")
+ABSENT = "absent"
 
 
 def plain_keys(keys: Mapping[Any, Any]) -> dict[str, Plain]:
@@ -63,13 +64,19 @@ def _called(value: Any) -> str:
 
 def differing_lines(was: Mapping[str, Plain], now: Mapping[str, Plain]) -> tuple[str, ...]:
     """`epochs: was 20, is 30` for each key in which two studies differ; both with every key."""
-    before = _lines(was)
-    after = _lines(now)
-    return tuple(
-        f"{key}: was {before.get(key, 'absent')}, is {after.get(key, 'absent')}"
-        for key in dict.fromkeys([*before, *after])
-        if before.get(key) != after.get(key)
-    )
+    found = differing(was, now)
+    return tuple(f"{key}: was {before}, is {after}" for key, (before, after) in found.items())
+
+
+def differing(one: Mapping[str, Plain], other: Mapping[str, Plain]) -> dict[str, tuple[str, str]]:
+    """The values of both for each key in which two studies differ, as YAML has them, or absent."""
+    first = _lines(one)
+    second = _lines(other)
+    return {
+        key: (first.get(key, ABSENT), second.get(key, ABSENT))
+        for key in dict.fromkeys([*first, *second])
+        if first.get(key) != second.get(key)
+    }
 
 
 def _lines(plain: Mapping[str, Any]) -> dict[str, str]:

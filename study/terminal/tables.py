@@ -211,6 +211,34 @@ def differences_table(
     return made
 
 
+def two_fronts_table(
+    rows: Sequence[tuple[str, TrialRecord]],
+    objectives: Sequence[Objective],
+    joint: Sequence[TrialRecord],
+) -> Table:
+    """The fronts of two studies below each other. joint: the trials that none of either dominates,
+    which are marked."""
+    marked = {id(record) for record in joint}
+    names = [one.metric for one in objectives]
+    title = "fronts (validation)"
+    made = Table(
+        "study", "trial", *(f">{name}" for name in names), "of both", "values", title=title
+    )
+    for study, record in rows:
+        values = (f"{record.metrics[name]:.4f}" for name in names)
+        mark = "yes" if id(record) in marked else ""
+        made.add_row(study, record.name, *values, mark, short_params(record.params))
+    return made
+
+
+def two_specs_table(differences: Mapping[str, tuple[str, str]], one: str, other: str) -> Table:
+    """What two specs have at each key in which they differ."""
+    made = Table("key", one, other, title=f"specs: {len(differences)} differences")
+    for key, (first, second) in differences.items():
+        made.add_row(key, first, second)
+    return made
+
+
 def conventions_table(values: dict[str, float]) -> Table:
     """One row per public implementation of ECE; lossy ones say what they lose."""
     from trainables.metrics import conventions

@@ -167,10 +167,15 @@ def compare(
     other: TrialRecord,
     resamples: int = RESAMPLES,
     level: float = LEVEL,
+    beside: Study | None = None,
 ) -> dict[str, Difference]:
-    """Each metric of `one` minus that of `other`, with its interval. Raises as `analyse`."""
+    """Each metric of `one` minus that of `other`, with its interval. Raises as `analyse`.
+
+    beside: the study of `other`, if that is another, on the same validation samples.
+    """
     names = recorded_names([one.metric for one in study.objectives])
-    first, second = _of_each(study, [one, other], resamples, partial(_side, names))
+    side = partial(_side, names)
+    first, second = _of_each(study, [one, other], resamples, side, beside=beside)
     found = {}
     for name in names:
         if name not in first.values or name not in second.values:
@@ -361,10 +366,12 @@ def _of_each(
     resamples: int,
     measure_one: Callable[[TrialRecord, Predictions, Draws], Result],
     keep: Collection[str] = (),
+    beside: Study | None = None,
 ) -> list[Result]:
     """`measure_one` for each trial, with its predictions on the shared samples and draws.
 
-    keep: trials whose predictions stay cached in the study.
+    keep: trials whose predictions stay cached in the study. beside: the study of the last one, if
+    that is another.
     """
     if not records:
         return []
@@ -374,7 +381,8 @@ def _of_each(
     draws = draws_for(first, resamples)
 
     def measure(record: TrialRecord) -> Result:
-        predictions = stored_predictions(study, record, record.name in keep)
+        owner = beside if beside is not None and record is records[-1] else study
+        predictions = stored_predictions(owner, record, record.name in keep)
         if what := differs(predictions, first):
             raise FieldError(
                 record.name,
