@@ -76,6 +76,14 @@ class Pair:
     def objectives(self) -> tuple[Objective, ...]:
         return self.one.study.objectives
 
+    @property
+    def afterwards(self) -> list[str]:
+        """What is said of objectives given afterwards; whose they are, unless of both alike."""
+        lines = {side.name: side.study.afterwards for side in self.sides}
+        if len(set(lines.values())) == 1:
+            return [line for line in set(lines.values()) if line]
+        return [f"{name}: {line}" for name, line in lines.items() if line]
+
     @cached_property
     def joint_front(self) -> list[TrialRecord]:
         """The trials of both fronts that none of either dominates."""

@@ -86,6 +86,8 @@ def _draw(pair: Pair, figure: Path) -> None:
 def _print(pair: Pair, level: float) -> None:
     from study.terminal.tables import two_fronts_table, two_specs_table
 
+    for line in pair.afterwards:
+        console.say(line)
     for side in pair.sides:
         _print_side(side, level)
     if pair.apart:
@@ -114,8 +116,6 @@ def _print_side(side: Side, level: float) -> None:
 
     study = side.study
     said = side.said
-    if study.afterwards:
-        console.say(f"{side.name}: {study.afterwards}")
     console.print(f"{side.name}: {said.sentences[0]}", style="bold")
     if said.values:
         where = on_split(study, said.split)

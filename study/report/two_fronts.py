@@ -88,8 +88,7 @@ def draw_two_fronts(pair: Pair) -> Figure:
             ringed = _places(taken, objectives, place)
             axes.add_line(_ring(9.0, ringed))
             entries.append((_ring(7.0), f"its answer: {side.taken}"))
-    lines = dict.fromkeys(side.study.afterwards for side in pair.sides if side.study.afterwards)
-    title = "\n".join([*lines, " and ".join(names)])
+    title = "\n".join([*pair.afterwards, " and ".join(names)])
     finish(figure, [axes], title, entries, _caption(pair, outside), height)
     return figure
 
