@@ -16,10 +16,12 @@ from study.answer.confirmation import Results, results_of
 from study.schema.arguments import ABSENT, differing
 from study.schema.compatibility import methods_in
 from study.schema.objective import Objective
+from study.store.files import stored_predictions
 from study.store.given import listed
 from study.store.seen import seen_by
 from study.store.study import Study
 from study.uncertainty.bootstrap import RESAMPLES, Difference, compare
+from study.uncertainty.resampling import differs
 from trainables.plain import Plain
 from trainables.problems import FieldError
 
@@ -125,7 +127,7 @@ def pair_of(one: Study, other: Study, objectives: Sequence[Objective] | None, le
     first = _side(names[0], seen_by(one, _for(one, wanted)), level)
     second = _side(names[1], seen_by(other, _for(other, wanted)), level)
     differences = spec_differences(one, other)
-    apart = why_apart(one, other, differences, names)
+    apart = why_apart(one, other, differences, names) or _other_samples(first, second)
     between: dict[str, Difference] = {}
     uncompared = ""
     if not apart:
@@ -203,6 +205,18 @@ def why_apart(
         if key.partition(".")[0] in OF_THE_SPLIT and key not in NOT_OF_THE_SPLIT
     ]
     return "; ".join(said) or f"data digests {digests[0][:12]} and {digests[1][:12]}"
+
+
+def _other_samples(one: Side, other: Side) -> str:
+    """Why the samples differ though the data have one digest; empty where they do not, or where
+    predictions are lost."""
+    chosen = [side.said.choice for side in (one, other)]
+    try:
+        found = [stored_predictions(each.study, each.record) for each in chosen if each is not None]
+    except FieldError:
+        return ""
+    what = differs(*found) if len(found) == len(chosen) else None
+    return f"the {what} stored with their predictions" if what else ""
 
 
 def _between(one: Side, other: Side, level: float) -> dict[str, Difference]:

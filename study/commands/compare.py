@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("one", metavar="A")
+@click.argument("study", metavar="A")
 @click.argument("other", metavar="B")
 @click.option(
     "--figure",
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 @storage_option
 @json_option
 def compare(
-    one: str,
+    study: str,
     other: str,
     figure: Path | None,
     objectives: tuple[Objective, ...] | None,
@@ -59,7 +59,7 @@ def compare(
     from study.answer.two_studies import pair_of
     from study.store.study import open_study
 
-    pair = pair_of(open_study(one, storage), open_study(other, storage), objectives, level)
+    pair = pair_of(open_study(study, storage), open_study(other, storage), objectives, level)
     if figure is not None:
         _draw(pair, figure)
     if as_json:

@@ -15,6 +15,15 @@ from study.notebook.shown import Answer, Plan, call_of, option_words
         ("calstudy confirm mine --trial METHOD/NUMBER", "study.confirm(trials=['METHOD/NUMBER'])"),
         ("calstudy confirm mine --pareto --seeds 5", "study.confirm(pareto=True, seeds=5)"),
         ("calstudy export mine --name best", "study.export('best')"),
+        (
+            "calstudy export mine --name mine --trial focal/0001 --raw --objectives accuracy,nll",
+            "study.export('mine', trial='focal/0001', temperature=False,"
+            " objectives='accuracy,nll')",
+        ),
+        (
+            "calstudy export mine-confirm --name mine --trial focal_0001/0000",
+            "Study.open('mine-confirm').export('mine', trial='focal_0001/0000')",
+        ),
         ("calstudy audit mine", "calstudy audit mine"),
     ],
 )
@@ -35,6 +44,15 @@ def test_an_answer_is_a_line_and_a_page() -> None:
     page = answer._repr_html_()
     assert page.startswith("<p><b>Take &lt;focal&gt;.</b></p>\n<p>It is best.</p>")
     assert "<code>study.report()</code>: shows all" in page
+
+
+def test_an_answer_says_first_that_objectives_were_given_afterwards() -> None:
+    said = "objectives given afterwards; searched and stopped for <a>"
+    plain = {"afterwards": said, "sentences": ["Take it."], "next": [], "taken": None}
+    answer = Answer.from_json(json.dumps({**plain, "trial": "focal/0001"}))
+    assert str(answer) == f"{said}\nTake it." and repr(answer) == "Answer('Take it.')"
+    page = answer._repr_html_()
+    assert page.startswith("<p>objectives given afterwards; searched and stopped for &lt;a&gt;</p>")
 
 
 def test_a_plan_is_a_line_and_its_text() -> None:

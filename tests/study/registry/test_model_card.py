@@ -131,3 +131,6 @@ def test_it_says_what_to_doubt_of_its_temperature(accuracy: float, temperature: 
     assert ("300 validation samples without an error" in found) == (accuracy == 1)
     assert ("the lowest that is tried" in found) == (temperature == 0.01)
     assert "cross-fitted by NLL with a prior worth one sample" in found
+    assert "by hand" not in found
+    by_hand = "selected by hand for nll, given afterwards; the study searched and stopped for ece"
+    assert f"\nS{by_hand[1:]}.\n" in model_card.card({**facts, "selected_for": by_hand}, "digits")

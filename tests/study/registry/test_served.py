@@ -232,3 +232,22 @@ def test_an_alias_of_a_version_that_is_not_ours_is_free(trained: Trained, tmp_pa
     assert (
         exported(serving_raw(trained), "new", alias="champion").version == at(trained, "new") == 1
     )
+
+
+def test_selected_by_hand_is_a_version_that_says_so(trained: Trained) -> None:
+    """Its files are those of the version without the line, but for the card and the record."""
+    said = "selected by hand for nll, given afterwards; the study searched and stopped for ece"
+    choice = Choice(trained.study, trained.record)
+    plain = exported(trained, "by_hand")
+    named = export(choice, "by_hand", None, trained.uri, by_hand=said)
+    assert (plain.version, named.version, named.created) == (1, 2, True)
+    assert not export(choice, "by_hand", None, trained.uri, by_hand=said).created
+    assert not exported(trained, "by_hand").created
+    tags = [
+        trained.client.get_model_version("by_hand", str(one.version)).tags for one in (plain, named)
+    ]
+    assert "calstudy.selected_for" not in tags[0] and tags[1]["calstudy.selected_for"] == said
+    cards = [
+        (trained.artifacts(one) / "calstudy" / "card.md").read_text() for one in (plain, named)
+    ]
+    assert "by hand" not in cards[0] and f"\nS{said[1:]}.\n" in cards[1]

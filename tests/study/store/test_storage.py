@@ -13,6 +13,7 @@ from tests.study.command_line import here, write_spec
 NEEDED = {
     "submit": ("--address", "http://127.0.0.1:1"),
     "export": ("--name", "m"),
+    "compare": ("other",),
     "delete": ("--yes",),
 }
 
