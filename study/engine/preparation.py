@@ -34,8 +34,8 @@ from study.schema.versions import recorded_versions
 from study.store.confirmed import matters_at_opening, recorded_openings
 from study.store.connection import is_database
 from study.store.extensions import refuse_changed_code
-from study.store.own_data import as_recorded
 from study.store.home import check_home, home_of
+from study.store.own_data import as_recorded
 from study.store.recorded import Recorded
 from study.store.study import (
     EXTENSIONS,
