@@ -175,7 +175,7 @@ def _unconfirmed(found: Results, level: float) -> Answer:
     ]
     following = [_confirms(found)]
     if study.given is not None and following[0][0] == study.command("confirm"):
-        following = next_for(study, record)
+        following = next_for(study, choice)
     if found.lacking:
         following.insert(0, _resume(found))
     lost = named({**taken.lost, **uncompared})

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from study.answer.choice import Choice
+from study.answer.registering import registering
 from study.store.study import Study
 from study.store.trials import TrialRecord
 
@@ -31,11 +33,11 @@ def served_otherwise(study: Study) -> tuple[str, ...]:
     return (f"--{study.serves}",) if study.serves != study.recorded.serves else ()
 
 
-def next_for(study: Study, record: TrialRecord) -> list[tuple[str, str]]:
+def next_for(study: Study, choice: Choice) -> list[tuple[str, str]]:
     """What to do with a trial that objectives given afterwards select, each with what it does."""
-    confirms = study.command("confirm", "--trial", record.name)
-    exports = named_export(study, study, record, *served_otherwise(study))
+    confirms = study.command("confirm", "--trial", choice.record.name)
+    exports = named_export(study, study, choice.record, *served_otherwise(study))
     return [
         (confirms, "retrains it with fresh seeds and opens the test split"),
-        (exports, "registers it as it is"),
+        registering(study, choice, exports),
     ]

@@ -134,7 +134,9 @@ def export(
     where = public_uri(opened.tracking_as_given(tracking) or uri)
     note_export(
         search.directory,
-        ExportedModel(choice.study.name, exported.trial, exported.serves, exported.uri, where),
+        ExportedModel(
+            choice.study.name, exported.trial, exported.serves, exported.uri, where, by_hand
+        ),
     )
     console.say(f"check it: calstudy verify {exported.uri} --tracking {where}")
 

@@ -17,8 +17,11 @@ from study.report.style import (
     PLOT_HEIGHT,
     STRIP_HEIGHT,
     TEXT,
+    TRIANGLE,
+    TRIANGLES,
     LegendEntry,
     dot,
+    draw_beyond,
     finish,
     linear_ticks,
     new_figure,
@@ -42,7 +45,7 @@ def draw_two_fronts(pair: Pair) -> Figure:
     styles = styles_of(names)
     figure = new_figure()
     axes = figure.add_subplot()
-    outside = _set_limits(axes, pair, objectives)
+    _set_limits(axes, pair, objectives)
     height = PLOT_HEIGHT
     if len(objectives) == 1:
         axes.set_yticks(range(STRIPS), names)
@@ -88,6 +91,15 @@ def draw_two_fronts(pair: Pair) -> Figure:
             ringed = _places(taken, objectives, place)
             axes.add_line(_ring(9.0, ringed))
             entries.append((_ring(7.0), f"its answer: {side.taken}"))
+    outside = 0
+    for place, side in enumerate(pair.sides):
+        on_front = {record.name for record in side.front}
+        counted = side.results.ranking.eligible
+        for record, (x, y) in zip(counted, _places(counted, objectives, place), strict=True):
+            if _is_outside(axes, x, y):
+                edge = "black" if record.name in on_front else styles[side.name][0]
+                draw_beyond(axes, (x, y), edge)
+                outside += 1
     title = "\n".join([*pair.afterwards, " and ".join(names)])
     finish(figure, [axes], title, entries, _caption(pair, outside), height)
     return figure
@@ -103,14 +115,19 @@ def _places(records: Sequence[TrialRecord], objectives: Sequence[Objective], str
     return np.array(found, np.float64)
 
 
-def _set_limits(axes: Axes, pair: Pair, objectives: Sequence[Objective]) -> int:
-    """Set limits, ticks and labels; returns how many trials lie outside."""
+def _is_outside(axes: Axes, x: float, y: float) -> bool:
+    left, right = axes.get_xlim()
+    ends = sorted(axes.get_ylim())  # of strips the first is on top
+    return not (left <= x <= right and ends[0] <= y <= ends[1])
+
+
+def _set_limits(axes: Axes, pair: Pair, objectives: Sequence[Objective]) -> None:
+    """Set limits, ticks and labels."""
     every = np.vstack([_column(side.results.ranking.eligible, objectives) for side in pair.sides])
     best = np.vstack([_column(side.front, objectives) for side in pair.sides])
     shown = np.full(len(every), True)
     for place, one in enumerate(objectives):
         shown &= in_reach(one.sign * every[:, place], one.sign * best[:, place])
-    outside = np.full(len(every), False)
     for place, one in enumerate(objectives):
         column = every[:, place]
         low = column[shown].min()
@@ -119,10 +136,8 @@ def _set_limits(axes: Axes, pair: Pair, objectives: Sequence[Objective]) -> int:
         axis = axes.yaxis if place else axes.xaxis
         set_limits = axes.set_ylim if place else axes.set_xlim
         set_limits(low - margin, high + margin)
-        outside |= (column < low - margin) | (column > high + margin)
         axis.set_label_text(textwrap.fill(axis_label(one), 44), fontsize=TEXT)
         linear_ticks(axis, 6)
-    return int(outside.sum())
 
 
 def _column(records: Sequence[TrialRecord], objectives: Sequence[Objective]) -> Values:
@@ -156,5 +171,6 @@ def _caption(pair: Pair, outside: int) -> str:
         sentences.append(f"Fronts of all {len(pair.objectives)} objectives; {undrawn} not drawn.")
     if outside:
         lie = "trials lie" if outside > 1 else "trial lies"
-        sentences.append(f"{outside:,} {lie} outside the axes.")
+        drawn = TRIANGLES if outside > 1 else TRIANGLE
+        sentences.append(f"{outside:,} {lie} outside the axes: {drawn} at the edge.")
     return wrapped(sentences)

@@ -21,6 +21,7 @@ class ExportedModel:
     serves: str
     uri: str  # models:/digits/1
     tracking: str  # without credentials
+    selected_for: str = ""  # by hand, for objectives given afterwards
 
 
 def exported_models(directory: Path) -> list[ExportedModel]:
