@@ -17,7 +17,7 @@ WINGS: dict[str, set[str]] = {
     "schema": {"optuna"},
     "store": {"schema", "optuna"},
     "analysis": {"store", "schema", "optuna"},
-    "tracking": {"store", "schema", "mlflow"},
+    "tracking": {"analysis", "store", "schema", "mlflow"},
     "uncertainty": {"analysis", "store", "schema"},
     "machines": {"tracking", "store", "schema", "ray"},
     "audit": {"tracking", "analysis", "store", "schema", "optuna"},

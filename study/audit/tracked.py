@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from study.audit.evidence import Evidence
 from study.audit.result import Check, Sample
+from study.audit.standing import check_standing
 from study.store.history import Row
 from study.store.trials import TrialRecord
 from study.tracking.client import PREFIX, STATUS
@@ -21,6 +22,8 @@ from study.tracking.reader import TrackedRun
 Histories = Mapping[str, Sequence[Row]]  # by trial
 # Of the version that wrote them: another has another.
 OF_VERSION = ("calstudy.metrics",)
+# A run of an older version lacks these.
+LATER = ("epoch",)
 LONG = 250  # characters; a longer value some servers cut
 SHOWN = 80  # of a value in a message
 
@@ -44,6 +47,8 @@ def check_tracked(facts: Evidence, histories: Histories) -> Check:
         check.add_offender("tracking", "MLflow has no run of this study", fix, facts.goes_on_later)
         return check
     _check_parents(facts, parents, check)
+    if len(parents) == 1 and not facts.alive:
+        check_standing(facts, parents[0], by_trial, check)
     configs = Configs(facts.study)
     for record in facts.records.finished:
         runs = by_trial.pop(record.name, [])
@@ -102,7 +107,7 @@ def _differences(
     tags = _own(trial_tags(facts.study, record))
     for kind, ours, theirs in (
         ("", {"status": STATUS[record.state]}, {"status": run.status}),
-        ("", tags, run.tags),
+        ("", _written(tags, run.tags), run.tags),
         ("param ", _needed(record, params, run.params), run.params),
     ):
         yield from _other_texts(kind, ours, theirs)
@@ -124,6 +129,11 @@ def _own(tags: Mapping[str, str]) -> dict[str, str]:
         for key, value in tags.items()
         if key.startswith(PREFIX) and key not in OF_VERSION
     }
+
+
+def _written(tags: Mapping[str, str], there: Mapping[str, str]) -> dict[str, str]:
+    """The tags to compare, without those that an older version did not write."""
+    return {key: value for key, value in tags.items() if key not in LATER or key in there}
 
 
 def _needed(

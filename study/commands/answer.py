@@ -79,7 +79,6 @@ def conclude(results: Results, tracking: str | None) -> bool:
     """Print the study's answer and put it first in MLflow's description; False if that fails."""
     from study.answer.answer import answer as answer_of
     from study.schema.uris import TrackingError
-    from study.tracking.artifacts import describe
     from trainables.problems import FieldError
 
     study = results.study
@@ -94,12 +93,22 @@ def conclude(results: Results, tracking: str | None) -> bool:
     try:
         with Steps(console) as steps:
             steps("writing the answer to MLflow")
-            describe(study, study.tracking(tracking), found.sentences, found.next)
+            write_answer(study, study.tracking(tracking), found)
     except TrackingError as error:
         fix = f"write it with `{study.command('sync')}`."
-        console.say(f"the answer is not in MLflow's description ({error.found}); {fix}")
+        console.say(f"the answer is not in MLflow ({error.found}); {fix}")
         return False
     return True
+
+
+def write_answer(study: Study, uri: str, found: Answer) -> None:
+    """Write the answer to the study's own run in MLflow. Raises TrackingError."""
+    from study.answer.values import named
+    from study.tracking.artifacts import describe, log_answer
+
+    describe(study, uri, found.sentences, found.next)
+    what = named(study, found)
+    log_answer(study, uri, what.model, what.trial, what.values)
 
 
 def _print(found: Answer, study: Study) -> None:

@@ -20,10 +20,10 @@ def sync(study: str, storage: str | None, tracking: str | None) -> None:
     """
     from study.answer.answer import answer
     from study.answer.confirmation import results_of
+    from study.commands.answer import write_answer
     from study.schema.uris import public_uri
     from study.store.home import check_home
     from study.store.study import open_study
-    from study.tracking.artifacts import describe
     from study.tracking.projection import sync as sync_study
     from trainables.problems import FieldError
 
@@ -34,7 +34,7 @@ def sync(study: str, storage: str | None, tracking: str | None) -> None:
     if opened.confirms is None:
         with suppress(FieldError):  # a missing or altered file: `calstudy answer` says which
             found = answer(results_of(opened))
-            describe(opened, uri, found.sentences, found.next)
+            write_answer(opened, uri, found)
     counts = f"{report.written} trials uploaded, {report.present} already there"
     console.say(f"{counts}; {public_uri(uri)}")
     if report.note is not None:

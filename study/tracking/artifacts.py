@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from study.schema.uris import TrackingError, public_uri
 from study.store.home import check_home
-from study.tracking.client import asking, open_existing
+from study.tracking.client import asking, open_existing, pages
 from study.tracking.descriptions import NOTE, with_answer
 from study.tracking.locations import upload
+from study.tracking.standing import ANSWER, YES, log_values, set_tags
 from trainables.problems import UserError
 
 if TYPE_CHECKING:
@@ -62,6 +63,31 @@ def describe(
             client.set_tag(run.info.run_id, NOTE, text)
             text = with_answer(experiment.tags.get(NOTE, ""), sentences, following)
             client.set_experiment_tag(experiment.experiment_id, NOTE, text)
+
+
+def log_answer(study: Study, uri: str, model: str, trial: str, values: Mapping[str, float]) -> None:
+    """Tag the model that the answer names and log its values, as `answer/ece`. Raises
+    TrackingError.
+
+    model: empty for none. trial: of this study, whose run is tagged too; empty for none.
+    """
+    with asking(uri):
+        client = open_existing(uri)
+        run = _own_run(client, study)
+        if run is None:
+            return
+        experiments = [run.info.experiment_id]
+        ours = f"tags.`calstudy.id` = '{study.id}' and tags"
+        tagged = pages(client.search_runs, experiments, f"{ours}.`{ANSWER}` = '{YES}'")
+        for other in tagged:
+            if other.data.tags.get("calstudy.trial") != trial:
+                client.delete_tag(other.info.run_id, ANSWER)
+        if trial:
+            for its in client.search_runs(experiments, f"{ours}.`calstudy.trial` = '{trial}'"):
+                set_tags(client, its.info.run_id, its.data.tags, {ANSWER: YES})
+        named = {f"answer/{name}": value for name, value in values.items()}
+        log_values(client, run.info.run_id, run.data.metrics, named)
+        set_tags(client, run.info.run_id, run.data.tags, {ANSWER: model})
 
 
 def _own_run(client: MlflowClient, study: Study) -> Run | None:

@@ -40,6 +40,8 @@ def trial_tags(study: Study, record: TrialRecord) -> dict[str, str]:
         "calstudy.attempt": str(record.attempt),
         **commit_tag(record.versions),
     }
+    if record.state == "complete" and record.epoch is not None:
+        tags["calstudy.epoch"] = str(record.epoch)
     if record.how_trained:
         tags["calstudy.training"] = record.how_trained
     if record.host:

@@ -78,7 +78,7 @@ def read_runs(
         histories = SAMPLE if is_server(uri) else math.inf
     with asking(uri, **PATIENCE):
         runs = asked(lambda: list(search_runs(client, experiment.experiment_id, study_id)))
-        chosen = drawn(filter(None, map(_trial, runs)), study_id, histories) | {""}
+        chosen = drawn(filter(None, map(_trial, runs)), study_id, histories)
         wanted = {run.info.run_id: list(run.data.metrics) for run in runs if _trial(run) in chosen}
         points = read_points(client, uri, wanted)
     return [_tracked(run, points.get(run.info.run_id)) for run in runs]

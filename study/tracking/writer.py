@@ -8,6 +8,8 @@ A trial's run has its configuration and searched values as params by dotted path
 `accuracy`, ... per epoch, at the time they were measured; and `final/ece`, ... the ledger's metrics
 of its result. (Under one name the two would be one series, wrong if `result` is not the last
 epoch.) A confirmed trial also has `test/ece`, `shift/NAME/ece`, ... once the ledger has them.
+What is no series is at step 0: of a metric without a later step MLflow's pages draw a bar for each
+run, of others a line.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from study.tracking.client import STATUS, open_client, search_runs, what_happene
 from study.tracking.contents import Configs, commit_tag, flat, study_tags, trial_tags
 from study.tracking.descriptions import NOTE, description
 from study.tracking.locations import upload
+from study.tracking.standing import NO_SERIES, log_values, set_tags, standing_of
 
 if TYPE_CHECKING:
     from mlflow.entities import Metric, Run
@@ -63,6 +66,7 @@ class StudyRuns:
         self._study = study
         self._uri = uri
         self._found: dict[str, Run] = {}  # existing runs, by trial
+        self._tags: dict[str, tuple[str, Mapping[str, str]]] = {}  # id and tags, by trial
         self._done: set[str] = set()
         self._tested: dict[str, dict[int, Tested]] = {}  # by label and number
         self._configs = Configs(study)
@@ -86,6 +90,7 @@ class StudyRuns:
             from study.store.openings import read_tested
 
             self._tested = read_tested(self._study)
+        self._tags = {name: (run.info.run_id, run.data.tags) for name, run in self._found.items()}
         parent = self._parent.info.run_id
         for run in self._found.values():
             if run.data.tags.get("mlflow.parentRunId") != parent:
@@ -100,11 +105,13 @@ class StudyRuns:
     def end(self, complete: bool, records: Trials | None = None) -> None:
         """End the study's run: FINISHED if every planned trial is, else KILLED, to be resumed.
 
-        What each method's trials cost is tagged before, unless the ledger cannot be read. records:
-        all trials, if they were just read.
+        What each method's trials cost, and which are on the front, is written before, unless the
+        ledger cannot be read. records: all trials, if they were just read.
         """
         with suppress(LedgerError):
-            self._tag_spending(records or self._study.records())
+            known = records or self._study.records()
+            self._tag_spending(known)
+            self._log_standing(known)
         status = "FINISHED" if complete else "KILLED"
         if self._status != status:
             self._client.set_terminated(self._parent.info.run_id, status, self._ended or None)
@@ -121,6 +128,17 @@ class StudyRuns:
         if budget_of(self._study) is not None:
             tags["calstudy.budget"] = budget_line(self._study, records)
         self._log(self._parent, {}, [], tags)
+
+    def _log_standing(self, records: Trials) -> None:
+        """Trials first: a study's own run whose tags are right has trials whose tags are."""
+        standing = standing_of(self._study, records)
+        if standing is None:
+            return
+        for name, (run_id, tags) in self._tags.items():
+            set_tags(self._client, run_id, tags, standing.tags_of(name))
+        run = self._client.get_run(self._parent.info.run_id)
+        log_values(self._client, run.info.run_id, run.data.metrics, standing.metrics)
+        set_tags(self._client, run.info.run_id, run.data.tags, standing.tags)
 
     def write(self, record: TrialRecord) -> bool:
         """Write the trial's run unless it is complete; returns whether anything was missing.
@@ -148,6 +166,7 @@ class StudyRuns:
             if history and (first := history[0].get("time")) is not None:
                 started = first - history[0].get("seconds", 0.0)
             run = self._create(record.name, tags, _milliseconds(started))
+            self._tags[record.name] = (run.info.run_id, tags)
         self._log_data(run)
         cost = asdict(cost_of(record, self._study.resources_of(record.label)))
         final = {f"final/{name}": value for name, value in record.final.items()}
@@ -174,7 +193,7 @@ class StudyRuns:
         tested = self._tested.get(record.label, {}).get(record.number)
         if tested is None:
             return []
-        return _metrics(tested.flat, tested.time, record.epoch or 0)
+        return _metrics(tested.flat, tested.time, NO_SERIES)
 
     # ---- experiment and parent -------------------------------------------------------------------
 
@@ -308,7 +327,7 @@ def _points(
     for row in history:
         measured = {name: value for name, value in row.items() if name not in ("epoch", "time")}
         points += _metrics(measured, row.get("time", record.ended), int(row["epoch"]))
-    return points + _metrics(final, record.ended, record.epoch or 0)
+    return points + _metrics(final, record.ended, NO_SERIES)
 
 
 def _metrics(values: Mapping[str, float], seconds: float | None, step: int) -> list[Metric]:

@@ -77,7 +77,7 @@ def test_a_trial_as_mlflow_has_it(storage: Path) -> None:
     found = [(point.step, point.value, point.timestamp) for point in points]
     assert found == [(step, 1 / step, int((BEGAN + step) * 1000)) for step in (1, 2, 3)]
     (final,) = client.get_metric_history(run.info.run_id, "final/ece")
-    assert (final.step, final.value, final.timestamp) == (3, 0.05, int((BEGAN + 3.5) * 1000))
+    assert (final.step, final.value, final.timestamp) == (0, 0.05, int((BEGAN + 3.5) * 1000))
     assert run.data.metrics["final/seconds"] == 3.0
     tags = {key: value for key, value in run.data.tags.items() if key.startswith("calstudy.")}
     assert tags.pop("calstudy.metrics").startswith("equal-width bins")
@@ -87,6 +87,9 @@ def test_a_trial_as_mlflow_has_it(storage: Path) -> None:
         "calstudy.trial": "focal/0000",
         "calstudy.state": "complete",
         "calstudy.attempt": "1",
+        "calstudy.epoch": "3",
+        "calstudy.front": "yes",
+        "calstudy.knee": "yes",
         "calstudy.data_digest": "d1635",
     }
     failed = runs["focal/0001"]
@@ -113,6 +116,7 @@ def test_its_study_as_mlflow_has_it(storage: Path, monkeypatch: pytest.MonkeyPat
         int(BEGAN * 1000),
         int((BEGAN + 13.5) * 1000),
     )
+    assert parent.data.metrics["front_size"] == 2.0
     assert parent.data.params["model"] == "mlp" and parent.data.params["optimizer.lr"] == "0.1"
     assert parent.data.params["objectives"] == "accuracy maximize, ece minimize"
     tags = parent.data.tags
@@ -203,11 +207,14 @@ def test_what_is_no_number_is_left_out(storage: Path) -> None:
     history.write_text(
         json.dumps([{"epoch": 1, "time": BEGAN, "train_loss": float("nan"), "ece": 0.5}])
     )
-    study.told[0] = replace(study.told[0], metrics={"ece": 0.5, "nll": float("inf")}, epoch=1)
+    study.told[0] = replace(
+        study.told[0], metrics={"accuracy": 0.9, "ece": 0.5, "nll": float("inf")}, epoch=1
+    )
     sync(study, embedded_tracking(storage))
     (run,) = children(MlflowClient(embedded_tracking(storage)), study)["focal/0000"]
     assert run.data.metrics == {
         "ece": 0.5,
+        "final/accuracy": 0.9,
         "final/ece": 0.5,
         "final/seconds": 3.0,
         "cost/cpu_hours": 3 / 3600,
@@ -224,7 +231,7 @@ def test_more_params_and_metrics_than_one_call_takes(
     sync(study, embedded_tracking(storage))
     run = in_mlflow_once(MlflowClient(embedded_tracking(storage)), study)["focal/0000"]
     assert run.data.params["method.p149"] == "149"
-    assert rows(storage, "select count(*) from metrics") == [(700 * 3 + 5,)]
+    assert rows(storage, "select count(*) from metrics") == [(700 * 3 + 5 + 2,)]  # and of the study
 
 
 # ---- once ----------------------------------------------------------------------------------------

@@ -1,0 +1,57 @@
+"""The answer's trial and its values, as plain facts."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from study.analysis.ranking import served_with_nll
+from study.answer.answer import Answer
+from study.answer.choice import Choice, mean_of
+from study.store.study import Study
+
+
+@dataclass(frozen=True)
+class Named:
+    """The answer's model, by its name everywhere; empty where there is none.
+
+    trial: the trial of the study that it is, or was retrained from; empty for a method's default.
+    values: the objectives and NLL on validation; with `test/` before it, on test.
+    """
+
+    model: str = ""
+    trial: str = ""
+    values: Mapping[str, float] = field(default_factory=dict)
+
+
+def named(study: Study, found: Answer) -> Named:
+    """What the study's answer names. Of a confirmed model, the values are means over seeds."""
+    choice = found.choice
+    if choice is None:
+        return Named()
+    wanted = list(dict.fromkeys(one.metric for one in (*study.objectives, *served_with_nll(study))))
+    names = choice.names
+    model = names["trial"] or names["taken"] or ""
+    if choice.row is None:
+        return Named(model, model, _among(choice.record.metrics, wanted))
+    tests = _means(choice.row.tests, wanted)
+    values = _among(mean_of(choice.row).metrics, wanted)
+    values |= {f"test/{name}": value for name, value in tests.items()}
+    return Named(model, _trial(study, choice), values)
+
+
+def _trial(study: Study, choice: Choice) -> str:
+    """The study's trial that a confirmed choice is about."""
+    if choice.study.id == study.id:  # its own confirmation
+        return choice.record.name
+    return choice.names["trial"] or ""
+
+
+def _among(metrics: Mapping[str, float], wanted: Sequence[str]) -> dict[str, float]:
+    return {name: metrics[name] for name in wanted if name in metrics}
+
+
+def _means(seeds: Sequence[Mapping[str, float]], wanted: Sequence[str]) -> dict[str, float]:
+    found = {name: [values[name] for values in seeds if name in values] for name in wanted}
+    return {name: statistics.fmean(values) for name, values in found.items() if values}
