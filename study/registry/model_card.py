@@ -11,6 +11,7 @@ from typing import Any
 from study.answer.choice import Choice, median_seed
 from study.answer.networks import networks_on_test
 from study.answer.phrases import first_upper
+from study.registry.card_use import Facts, classes_section, use_section
 from study.schema.objective import (
     IN_WORDS,
     RAW,
@@ -36,8 +37,6 @@ from trainables.config import build
 from trainables.kinds import NOUNS
 from trainables.method import Method
 from trainables.outputs.predictions import Predictions
-
-Facts = Mapping[str, Any]  # what a version's record holds: plain values
 
 
 def card(facts: Facts, name: str, answer: Sequence[str] = ()) -> str:
@@ -113,24 +112,8 @@ def card(facts: Facts, name: str, answer: Sequence[str] = ()) -> str:
             *notes,
             "",
             *_confirmed_section(facts),
-            "## Use",
-            "```python",
-            "import mlflow",
-            'mlflow.set_tracking_uri("...")  # of the server, or sqlite:///STORAGE/mlflow.db',
-            (
-                f'model = mlflow.pyfunc.load_model("models:/{name}/VERSION",'
-                ' model_config={"device": "cpu"})'
-            ),
-            f"probs = model.predict({_argument(facts)})  # {_input(facts)}",
-            "```",
-            (
-                f"Verify: `calstudy verify models:/{name}/VERSION`. Serve: "
-                f"`mlflow models serve -m models:/{name}/VERSION --env-manager local`."
-            ),
-            "",
-            "## Classes",
-            f"In the order of the probabilities: {', '.join(facts['classes'])}.",
-            "",
+            *use_section(facts, name),
+            *classes_section(facts),
             *_columns(facts),
         ]
     )
@@ -156,13 +139,6 @@ def _columns(facts: Facts) -> list[str]:
         return []
     named = ", ".join(f"`{name}`" for name in facts["columns"])
     return ["## Columns", f"In this order: {named}.", ""]
-
-
-def _argument(facts: Facts) -> str:
-    """The argument of `predict` in the example."""
-    if facts.get("columns"):
-        return "table.astype(float)"  # MLflow refuses whole numbers
-    return NOUNS[facts.get("kind", "image")]
 
 
 def _whence(facts: Facts) -> str:

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from study.registry.model_card import Facts, card
+from study.registry.card_use import Facts, metadata
+from study.registry.model_card import card
 from study.registry.names import ExportError
 from study.registry.registered_model import (
     load_registered,
@@ -112,6 +113,7 @@ def save(candidate: Candidate, name: str, directory: Path) -> None:
             serialization_format="pt2",
             input_example=example,
             signature=infer_signature(example, outputs),
+            metadata=metadata(candidate.facts),
             # Without these, MLflow loads the model in another process to infer them.
             pip_requirements=[
                 f"{library}=={library_version(library)}" for library in ("mlflow", "torch", "numpy")

@@ -11,6 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 from mlflow.pyfunc.scoring_server import infer_and_parse_data
@@ -94,19 +95,31 @@ def test_columns_are_found_by_name_in_any_order(storage: Path) -> None:
         model.predict(misnamed)
 
 
-def test_the_card_names_columns_and_how_whole_numbers_are_asked(storage: Path) -> None:
+def test_the_card_names_columns_and_how_whole_numbers_are_asked(
+    storage: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     card = next(version_of(storage, "iris").rglob("*.md")).read_text()
     assert "Classifies rows of table into 3 classes" in card
     assert "Input: rows of 4 columns, raw numbers" in card
     assert f"## Columns\nIn this order: {', '.join(f'`{name}`' for name in COLUMNS)}." in card
-    (line,) = [line for line in card.splitlines() if "model.predict(" in line]
+    lines = card.partition("```python\n")[2].partition("```")[0].splitlines()[3:]
     table = pd.DataFrame([[5, 3, 1, 0], [6, 3, 5, 2]], columns=list(COLUMNS))
     model = registered(storage, "iris")
     with pytest.raises(MlflowException, match="Can not safely convert int64 to float64"):
         model.predict(table)
     given: dict[str, Any] = {"model": model, "table": table}
-    exec(line, given)
+    monkeypatch.chdir(tmp_path)
+    for line in lines:
+        given["rows"] = table.to_numpy()
+        if line.endswith("# torch, [N, 4]"):
+            given["rows"] = torch.from_numpy(given["rows"])
+        exec(line, given)
+        assert_allclose(model.predict(given["table"].astype(float)), given["probs"], atol=1e-6)
     assert_allclose(given["probs"].sum(axis=1), 1, atol=1e-6)
+    assert sum("# torch" in line for line in lines) == sum("# NumPy" in line for line in lines) == 1
+    sent = json.loads(Path("request.json").read_text())  # as a server gets it
+    asked = infer_and_parse_data(sent, model.metadata.get_input_schema())
+    assert_allclose(model.predict(asked), given["probs"], atol=1e-6)
 
 
 def test_a_column_of_lists_is_a_tensor_of_float32(storage: Path) -> None:
