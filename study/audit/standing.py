@@ -3,7 +3,7 @@ answer is."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from study.audit.evidence import Evidence
 from study.audit.result import Check
@@ -15,16 +15,15 @@ SHOWN = 3  # trials in a message
 
 
 def check_standing(
-    facts: Evidence, parent: TrackedRun, runs: Mapping[str, Sequence[TrackedRun]], check: Check
+    facts: Evidence, parent: TrackedRun, trials: Mapping[str, Mapping[str, str]], check: Check
 ) -> None:
-    """The tags of the study's run and of its trials' are those of the ledger.
+    """The tags of the study's run and of its trials', by name, are those of the ledger.
 
     Nothing is asked of a run that has not ended, or that a version wrote which had no such tags.
     """
     standing = standing_of(facts.study, facts.records)
     if standing is None or not parent.ended or FRONT.removeprefix(PREFIX) not in parent.tags:
         return
-    trials = {name: same[0].tags for name, same in runs.items()}
     for problem in _problems(standing, parent, trials):
         fix = f"correct it with {facts.sync}"
         check.add_offender(facts.study.name, problem, fix, facts.goes_on_later)

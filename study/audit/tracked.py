@@ -47,8 +47,7 @@ def check_tracked(facts: Evidence, histories: Histories) -> Check:
         check.add_offender("tracking", "MLflow has no run of this study", fix, facts.goes_on_later)
         return check
     _check_parents(facts, parents, check)
-    if len(parents) == 1 and not facts.alive:
-        check_standing(facts, parents[0], by_trial, check)
+    trials = {name: same[0].tags for name, same in by_trial.items()}
     configs = Configs(facts.study)
     for record in facts.records.finished:
         runs = by_trial.pop(record.name, [])
@@ -67,6 +66,9 @@ def check_tracked(facts: Evidence, histories: Histories) -> Check:
     for name in by_trial:
         problem = "is not finished in the ledger" if name in known else "is not in the ledger"
         check.add_offender(name, f"has an MLflow run but {problem}", "delete that run")
+    # What differs in a trial differs in them all together: it is said once.
+    if len(parents) == 1 and not (facts.alive or check.offenders or check.pending):
+        check_standing(facts, parents[0], trials, check)
     return check
 
 
