@@ -14,7 +14,7 @@ from study.store.study import Study
 
 @dataclass(frozen=True)
 class Named:
-    """The answer's model, by its name everywhere; empty where there is none.
+    """The answer's model: the study's trial, else its label; empty where there is none.
 
     trial: the trial of the study that it is, or was retrained from; empty for a method's default.
     values: the objectives and NLL on validation; with `test/` before it, on test.
@@ -31,19 +31,18 @@ def named(study: Study, found: Answer) -> Named:
     if choice is None:
         return Named()
     wanted = list(dict.fromkeys(one.metric for one in (*study.objectives, *served_with_nll(study))))
-    names = choice.names
-    model = names["trial"] or names["taken"] or ""
+    trial = _trial(study, choice)
     if choice.row is None:
-        return Named(model, model, _among(choice.record.metrics, wanted))
+        return Named(trial, trial, _among(choice.record.metrics, wanted))
     tests = _means(choice.row.tests, wanted)
     values = _among(mean_of(choice.row).metrics, wanted)
     values |= {f"test/{name}": value for name, value in tests.items()}
-    return Named(model, _trial(study, choice), values)
+    return Named(trial or choice.row.label, trial, values)
 
 
 def _trial(study: Study, choice: Choice) -> str:
-    """The study's trial that a confirmed choice is about."""
-    if choice.study.id == study.id:  # its own confirmation
+    """The study's trial: the one chosen, or the one that was retrained."""
+    if choice.study.id == study.id:
         return choice.record.name
     return choice.names["trial"] or ""
 

@@ -43,9 +43,8 @@ def _problems(
         if parent.last.get(name) != metric:
             yield f"its {name} in MLflow is {parent.last.get(name)}, not {metric}"
     key = ANSWER.removeprefix(PREFIX)
-    named = parent.tags.get(key, "")
-    if named in trials:
-        yield from _marked_otherwise(key, {named}, trials)
+    named = {parent.tags.get(key, "")} & trials.keys()  # none for a method's default
+    yield from _marked_otherwise(key, named, trials)
 
 
 def _marked_otherwise(

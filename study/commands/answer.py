@@ -9,6 +9,7 @@ import click
 
 from study.terminal.console import (
     console,
+    errors,
     interval_option,
     json_option,
     objectives_option,
@@ -75,28 +76,33 @@ def answer(
         _print(found, opened)
 
 
-def conclude(results: Results, tracking: str | None) -> bool:
-    """Print the study's answer and put it first in MLflow's description; False if that fails."""
+def conclude(results: Results, tracking: str | None, shown: bool = True) -> bool:
+    """Print the study's answer and write it to MLflow; False if that fails.
+
+    shown: False where the output is JSON.
+    """
     from study.answer.answer import answer as answer_of
     from study.schema.uris import TrackingError
     from trainables.problems import FieldError
 
     study = results.study
+    output = console if shown else errors
     try:
-        with Steps(console) as steps:
+        with Steps(output) as steps:
             steps("computing the answer")
             found = answer_of(results)
     except FieldError as error:  # a missing or altered file
-        console.say(f"which model to take is not known: {error}")
+        output.say(f"which model to take is not known: {error}")
         return True
-    _print(found, study)
+    if shown:
+        _print(found, study)
     try:
-        with Steps(console) as steps:
+        with Steps(output) as steps:
             steps("writing the answer to MLflow")
             write_answer(study, study.tracking(tracking), found)
     except TrackingError as error:
         fix = f"write it with `{study.command('sync')}`."
-        console.say(f"the answer is not in MLflow ({error.found}); {fix}")
+        output.say(f"the answer is not in MLflow ({error.found}); {fix}")
         return False
     return True
 

@@ -138,12 +138,11 @@ def confirm(
         with Steps(output) as steps:
             steps("computing the uncertainty")
             sizes = _sizes(found)
-        described = True
         if as_json:
             print_json(_json(found, sizes))
         else:
             _print(found, sizes)
-            described = conclude(results, tracking)
+        described = conclude(results, tracking, shown=not as_json)
         if untracked is not None:
             fix = f"upload them with `{found.study.command('sync')}`."
             output.say(f"the test results are not in MLflow yet ({untracked}); {fix}")
