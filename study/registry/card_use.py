@@ -1,4 +1,4 @@
-"""How a registered model is asked, and its classes: the last sections of its card.
+"""How a registered model is asked, and its classes, on its card; and what the registry shows of it.
 
 Each line is complete: MLflow refuses arrays of other types than a signature's.
 """
@@ -12,7 +12,9 @@ from typing import Any
 from trainables.kinds import NOUNS
 
 Facts = Mapping[str, Any]  # what a version's record holds: plain values
-MOST_CLASSES = 100  # on the card, of which the registry shows 5,000 characters
+MOST_CLASSES = 100  # on the card
+LONGEST_DESCRIPTION = 5000  # characters the registry keeps
+REST = "\n\nThe rest is in the version's file `calstudy/card.md`."
 LONGEST_METADATA = 100_000  # characters of class names
 
 
@@ -90,3 +92,10 @@ def classes_section(facts: Facts) -> list[str]:
     if "classes" not in metadata(facts):
         where = "`classes` in the version's file `calstudy/record.json`"
     return ["## Classes", f"In the order of the probabilities, as {where}: {text}.", ""]
+
+
+def shown(card: str) -> str:
+    """The card as the registry keeps it: whole lines, and where the others are."""
+    if len(card) <= LONGEST_DESCRIPTION:
+        return card
+    return card[: LONGEST_DESCRIPTION - len(REST)].rpartition("\n")[0].rstrip() + REST

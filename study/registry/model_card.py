@@ -88,6 +88,8 @@ def card(facts: Facts, name: str, answer: Sequence[str] = ()) -> str:
                 f" each row sums to 1. The model normalizes its input and {applies}."
             ),
             "",
+            *use_section(facts, name),
+            *classes_section(facts),
             "## Training",
             (
                 f"{config['epochs']} epochs, weights of epoch {facts['epoch']}; batch size"
@@ -112,8 +114,6 @@ def card(facts: Facts, name: str, answer: Sequence[str] = ()) -> str:
             *notes,
             "",
             *_confirmed_section(facts),
-            *use_section(facts, name),
-            *classes_section(facts),
             *_columns(facts),
         ]
     )

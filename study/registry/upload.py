@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from study.registry.card_use import Facts, metadata
+from study.registry.card_use import Facts, metadata, shown
 from study.registry.model_card import card
 from study.registry.names import ExportError
 from study.registry.registered_model import (
@@ -63,7 +63,6 @@ if TYPE_CHECKING:
     from mlflow.entities.model_registry import ModelVersion
     from mlflow.models import ModelSignature
 
-DESCRIPTION_LIMIT = 5000  # characters the registry keeps
 DESCRIPTION = (
     "Classifiers trained for calibrated probabilities. The page of a version describes the model,"
     " its training and its metrics, and says whether it applies a temperature. Check a version with"
@@ -301,7 +300,7 @@ def _register(
         logged.artifact_location,
         run.info.run_id,
         tags={**candidate.tags, ARTIFACTS: tag_value(digests)},
-        description=card(candidate.facts, name, candidate.answer)[:DESCRIPTION_LIMIT],
+        description=shown(card(candidate.facts, name, candidate.answer)),
         model_id=logged.model_id,
     )
     # Exports through mounts without common locks each make a version: the first one stays.

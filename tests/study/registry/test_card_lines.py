@@ -19,7 +19,7 @@ import torch
 from mlflow.exceptions import MlflowException
 from numpy.testing import assert_allclose
 
-from study.registry.card_use import LONGEST_METADATA, classes_section, metadata
+from study.registry.card_use import LONGEST_METADATA, classes_section, metadata, shown
 from tests.study.registry.test_export import Trained, load, softmax
 from tests.study.registry.test_export import root as root  # fixtures
 from tests.study.registry.test_export import server as server
@@ -83,7 +83,6 @@ def test_every_line_of_a_card_gives_the_measured_probabilities(
     logits = trained.learner.predict().logits.numpy()
     expected = softmax(logits / found.temperature)
     given: dict[str, Any] = {}
-    before = mlflow.get_tracking_uri()
     monkeypatch.chdir(tmp_path)
     try:
         for line in block(card, "python"):
@@ -93,7 +92,7 @@ def test_every_line_of_a_card_gives_the_measured_probabilities(
             if "model.predict(" in line:
                 assert_allclose(given["probs"], expected, atol=1e-5)
     finally:
-        mlflow.set_tracking_uri(before)
+        mlflow.set_tracking_uri(None)  # type: ignore[arg-type]
     with pytest.raises(MlflowException):  # why the lines say which type
         given["model"].predict(images.numpy().astype("float64"))
     assert torch.is_tensor(images) and given["images"].dtype == np.uint8
@@ -116,6 +115,14 @@ def test_a_loaded_model_knows_its_classes(trained: Trained) -> None:
     card = trained.version(found).description or ""
     wanted = ", ".join(str(digit) for digit in range(10))
     assert f'as `model.metadata.metadata["classes"]`: {wanted}.' in card
+
+
+def test_a_card_too_long_for_the_registry_ends_with_a_line() -> None:
+    card = "\n".join(f"line {number}" for number in range(1000))
+    kept, _, rest = shown(card).partition("\n\n")
+    assert len(shown(card)) <= 5000 < len(card)
+    assert card.startswith(f"{kept}\n") and rest.endswith("`calstudy/card.md`.")
+    assert shown(card[:5000]) == card[:5000]
 
 
 def test_of_many_classes_the_card_has_the_first() -> None:

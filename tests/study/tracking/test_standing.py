@@ -162,10 +162,8 @@ def test_no_answer_has_no_tag(study: Study) -> None:
     assert "calstudy.answer" not in parent.data.tags
 
 
-def test_children_sort_by_an_objective(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_children_sort_by_an_objective(study: Study) -> None:
     sync(study, uri_of(study))
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri_of(study))
-    before = mlflow.get_tracking_uri()
     mlflow.set_tracking_uri(uri_of(study))
     try:
         table = mlflow.search_runs(
@@ -174,7 +172,7 @@ def test_children_sort_by_an_objective(study: Study, monkeypatch: pytest.MonkeyP
             order_by=['metrics."final/accuracy" DESC'],
         )
     finally:
-        mlflow.set_tracking_uri(before)
+        mlflow.set_tracking_uri(None)  # type: ignore[arg-type]
     assert list(table["tags.mlflow.runName"]) == ["focal/0000", "focal/0001", "focal/0002"]
     assert list(table["metrics.final/accuracy"]) == [0.9, 0.85, 0.8]
 
