@@ -18,6 +18,7 @@ from trainables.problems import FieldError
 # The scripts of the page, in their order.
 SCRIPTS = (
     "dom.js",
+    "share.js",
     "glossary.js",
     "front.js",
     "reliability.js",

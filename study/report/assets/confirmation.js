@@ -13,7 +13,7 @@ function confirmationSection(study, view) {
   const wanted = study.objectives.map((name) => view.measures.find((each) => each.name === name)).filter(Boolean);
   return [
     ...found.cautions.map((caution) => h("p", {}, `${caution}.`)),
-    ...(found.opened ? [scrolled("Test results", testTable(study, view, found.rows)),
+    ...(found.opened ? [sheet(study, "Test results", testTable(study, view, found.rows), () => confirmationRows(study)),
       h("p", { class: "small" }, `Mean ± one standard deviation over seeds, on the ${study.test_samples} of the sealed ` +
         "test split, which was opened only for this and never used to select anything. After temperature: fitted on each seed's validation split." +
         (found.rows.some((each) => each.label === study.answer?.taken) ? " Bold: the model to take, selected on validation." : "") +
@@ -25,11 +25,11 @@ function confirmationSection(study, view) {
         h("p", { class: "small" }, `From ${found.name}: each row was retrained with fresh seeds. The change from “search” to “fresh seeds” shows how ` +
           "lucky the selected seed was on the same validation split; the change to “test” adds the luck of the split. Shrinkage: how much " +
           `better the trial scored in the search than it scores on test. ${found.compared.replace(/^s/, "S")}`),
-        scrolled("From the search to the test", shrinkageTable(found.rows, wanted))]),
+        sheet(study, "From the search to the test", shrinkageTable(found.rows, wanted), () => confirmationRows(study))]),
     h("div", { class: "dumbbells" }, wanted.map((measure) => dumbbells(found, measure))),
     ...(found.shifts.length ? [h("p", {}, "Under shift, the temperature is the one fitted on the validation split. Noise inflates " +
       "the calibration errors, more so with fewer samples: do not compare sets of different sizes.")] : []),
-    ...found.shifts.flatMap((shift) => shiftTable(found, shift, found.shift_samples[shift], found.shift_dropped[shift])),
+    ...found.shifts.flatMap((shift) => shiftTable(study, shift, found.shift_samples[shift], found.shift_dropped[shift])),
   ];
 }
 
@@ -122,12 +122,13 @@ function dumbbells({ rows, itself }, measure) {
     : "Ring: value in the search. Grey: fresh seeds on validation. Blue: the same seeds on test."));
 }
 
-function shiftTable(found, shift, samples, dropped) {
+function shiftTable(study, shift, samples, dropped) {
+  const found = study.confirmation;
   const measured = found.rows.filter((each) => each.shifts[shift]);
   const names = [...new Set(measured.flatMap((each) => Object.keys(each.shifts[shift])))];
   return [
     h("h4", {}, `Under shift: ${shift}${samples ? `, ${countText(samples)} samples` : ""}${dropped ? `, ${countText(dropped)} dropped: also in train or validation` : ""}`),
-    scrolled(`Shift ${shift}`, h("table", { class: "few" }, head([firstColumn(found), ...names]),
-      h("tbody", {}, measured.map((each) => row(each.name, names.map((name) => spreadText(each.shifts[shift][name] ?? null))))))),
+    sheet(study, `Shift ${shift}`, h("table", { class: "few" }, head([firstColumn(found), ...names]),
+      h("tbody", {}, measured.map((each) => row(each.name, names.map((name) => spreadText(each.shifts[shift][name] ?? null)))))), () => shiftRows(shift, measured, names)),
   ];
 }

@@ -20,9 +20,14 @@ function viewOf(study, id) {
     tell(what) {
       for (const listener of listeners[what]) listener();
     },
-    select(name) {
+    show(name) {
       this.selected = name;
       this.tell("selected");
+    },
+    // What a reader does: the address then names the trial.
+    select(name) {
+      this.show(name);
+      location.hash = addressOf(page, study, name);
     },
   };
 }
@@ -59,7 +64,7 @@ function section(study, place) {
       parts.map(([part, title]) => h("a", { href: `#${id}-${part}` }, title))),
     parts.map(([part, title, content]) =>
       h("section", { id: `${id}-${part}`, "aria-label": title }, h("h3", {}, title), content)));
-  return { made, view };
+  return { made, study, view };
 }
 
 // Which model, how sure, and what next; without an answer, what the study is and what it found.
@@ -122,9 +127,10 @@ function reloadLater(sections) {
   const kept = JSON.parse(storage?.getItem(KEY) ?? "null");
   storage?.removeItem(KEY);
   if (kept) {
-    sections.forEach(({ view }, place) => kept.selected[place] && view.select(kept.selected[place]));
+    sections.forEach(({ view }, place) => kept.selected[place] && view.show(kept.selected[place]));
     scrollTo({ top: kept.top, behavior: "instant" });
   }
+  followAddresses(sections, kept !== null);
   if (!page.every) return;
   setTimeout(() => {
     storage?.setItem(KEY, JSON.stringify({ top: scrollY, selected: sections.map(({ view }) => view.selected) }));

@@ -25,7 +25,7 @@ function panelOf(page, study, view, trial) {
     numbersOf(page, study, view, trial),
     ...withoutInterval(page, study, view, trial).map((sentence) => h("p", { class: "small" }, sentence)),
     settingsOf(trial),
-    trial.raw ? h("details", {}, h("summary", {}, "Bins as a table"), binsTable(page, trial)) : null,
+    trial.raw ? h("details", {}, h("summary", {}, "Bins as a table"), binsTable(page, study, trial)) : null,
   ];
 }
 
@@ -85,13 +85,14 @@ function diagram(page, study, trial, which, title) {
 
 function numbersOf(page, study, view, trial) {
   const scaled = (measure) => view.measures.find((each) => each.name === `ts_${measure.name}`);
-  return h("table", { class: "numbers" },
+  const table = h("table", { class: "numbers" },
     h("caption", { class: "hidden" }, `Validation metrics of ${trial.name}`),
     h("thead", {}, h("tr", {}, ["validation", ...page.headings].map((name) => h("th", { scope: "col" }, name)))),
     h("tbody", {}, shownIn(view).map((measure) => h("tr", {},
       h("th", { scope: "row" }, measure.label),
       h("td", {}, valueNodes(measure, trial)),
       h("td", {}, scaled(measure) ? valueNodes(scaled(measure), trial) : NONE)))));
+  return h("div", {}, table, h("div", { class: "under" }, csvButton(study.name, `Metrics of ${trial.name}`, () => valueRows(study, view, trial))));
 }
 
 const shownIn = (view) => view.measures.filter((each) => each.place !== null && !each.name.startsWith("ts_") &&
@@ -127,16 +128,16 @@ function settingsOf(trial) {
   return h("dl", { class: "settings" }, rows.flatMap(([term, value]) => [h("dt", {}, term), h("dd", {}, value)]));
 }
 
-function binsTable(page, trial) {
+function binsTable(page, study, trial) {
   const byBin = ({ bins }) => new Map(bins.map((row) => [row[0], row]));
   const [raw, scaled] = [byBin(trial.raw), byBin(trial.scaled)];
   const cells = (row) => (row ? [countText(row[1]), row[2].toFixed(3), (row[3] / row[1]).toFixed(3)] : ["0", NONE, NONE]);
   const numbers = ["samples", "confidence", "accuracy"];
-  return scrolled("Bins", h("table", { class: "numbers" },
+  return sheet(study, `Bins of ${trial.name}`, h("table", { class: "numbers" },
     h("thead", {},
       h("tr", {}, h("td"), page.headings.map((name) => h("th", { scope: "colgroup", colspan: "3" }, name))),
       h("tr", {}, h("th", { scope: "col" }, "bin"), [...numbers, ...numbers].map((name) => h("th", { scope: "col" }, name)))),
     h("tbody", {}, Array.from({ length: page.bins }, (_, bin) => bin).filter((bin) => raw.has(bin) || scaled.has(bin)).map((bin) =>
       h("tr", {}, h("th", { scope: "row" }, `(${(bin / page.bins).toFixed(3)}, ${((bin + 1) / page.bins).toFixed(3)}]`),
-        [...cells(raw.get(bin)), ...cells(scaled.get(bin))].map((cell) => h("td", {}, cell)))))));
+        [...cells(raw.get(bin)), ...cells(scaled.get(bin))].map((cell) => h("td", {}, cell)))))), () => binRows(page, trial));
 }

@@ -18,12 +18,12 @@ function importanceTable(page, study, places, objectives) {
   const bar = (share) => (share === null ? NONE : [
     s("svg", { class: "bar", viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" },
       s("rect", { width: 100 * share, height: 10 })), share.toFixed(2)]);
-  return scrolled("Importance of searched values", h("table", { class: "few importances" },
+  return sheet(study, "Importance of searched values", h("table", { class: "few importances" },
     h("caption", { class: "hidden" }, "Importance of searched values, by objective"),
     head(["searched value", ...objectives.map((each) => `importance for ${each.label}`)]),
     h("tbody", {}, places.flatMap((place) => Object.entries(study.searched.methods[place].importances).map(([path, shares]) =>
       row([glyph(page, place), `${study.methods[place].label} `, h("small", {}, path.replace(/^method\./, ""))],
-        shares.map(bar)))))));
+        shares.map(bar)))))), () => importanceRows(study, places, objectives));
 }
 
 // ---- parallel coordinates: one panel per method, since methods search different values

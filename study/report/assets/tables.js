@@ -11,6 +11,10 @@ function scrolled(label, table) {
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label }, table);
 }
 
+// The table, and below it a button that downloads its content.
+const sheet = (study, label, table, make, ...beside) =>
+  h("div", { class: "sheet" }, scrolled(label, table), h("div", { class: "under" }, ...beside, csvButton(study.name, label, make)));
+
 const head = (cells) => h("thead", {}, h("tr", {}, cells.map((cell) => h("th", { scope: "col" }, cell))));
 const row = (name, cells) => h("tr", {}, h("th", { scope: "row" }, name), cells.map((cell) => h("td", {}, cell)));
 
@@ -20,7 +24,7 @@ const TERM_OF = { accuracy: "accuracy", ece: "ece", nll: "nll", brier: "brier", 
 
 function trialTable(page, study, view) {
   const columns = [
-    { title: "trial", of: (t) => t.method * 1e6 + t.number, cell: (t) => trialButton(page, view, t), row: true },
+    { title: "trial", of: (t) => t.method * 1e6 + t.number, cell: (t) => trialLink(page, study, view, t), row: true },
     { title: "front", of: (t) => (t.front ? 0 : t.set_aside ? 2 : 1), cell: frontCell },
     ...(study.resamples ? [{ title: "share", term: "share", of: (t) => t.share, cell: (t) => shareText(t.share), down: true }] : []),
     ...coreMeasures(study, view).map((measure) => ({
@@ -81,7 +85,7 @@ function trialTable(page, study, view) {
   const table = h("table", { class: "trials" },
     h("caption", { class: "hidden" }, `Complete trials of ${study.name}; select a heading to sort, a trial to see its reliability diagram`),
     h("thead", {}, h("tr", {}, heads)), body);
-  return h("div", {}, scrolled("Trials", table), h("div", { class: "under" }, status, more));
+  return sheet(study, "Trials", table, () => trialRows(study, view), status, more);
 }
 
 function frontCell(trial) {
@@ -89,8 +93,10 @@ function frontCell(trial) {
   return trial.set_aside ? h("small", { title: trial.set_aside }, "set aside") : "";
 }
 
-function trialButton(page, view, trial) {
-  return h("button", { type: "button", class: "trial", click: () => {
+function trialLink(page, study, view, trial) {
+  return h("a", { class: "trial", href: addressOf(page, study, trial.name), click: (event) => {
+    if (event.ctrlKey || event.metaKey || event.shiftKey) return; // in a tab or window of its own
+    event.preventDefault();
     view.select(trial.name);
     view.panel.focus();
   } }, glyph(page, trial.method), trial.name);
@@ -103,7 +109,7 @@ function methodTable(page, study) {
     (state) => state === "complete" || study.methods.some((method) => method.states[state]));
   const hours = [["cpu_hours", "CPU-hours"], ["gpu_hours", "GPU-hours"]].filter(
     ([unit]) => study.methods.some((method) => method.hours[unit]));
-  return scrolled("Budget per method", h("table", { class: "budgets" },
+  return sheet(study, "Budget per method", h("table", { class: "budgets" },
     h("caption", { class: "hidden" }, "Budget per method"),
     head(["method", "searched", "planned", ...states, "samples seen", "seconds", ...hours.map(([, title]) => title), "device"]),
     h("tbody", {}, study.methods.map((method, place) => row(
@@ -115,16 +121,16 @@ function methodTable(page, study) {
         countText(method.planned), ...states.map((state) => countText(method.states[state])),
         countText(method.samples), secondsText(method.seconds),
         ...hours.map(([unit]) => method.hours[unit] === undefined ? NONE : method.hours[unit].toPrecision(3)), method.devices.join(", ") || NONE,
-      ])))));
+      ])))), () => budgetRows(study));
 }
 
 function failureTable(study) {
   if (!study.unfinished.length) return h("p", {}, "Every trial that started is complete.");
-  return scrolled("Incomplete trials", h("table", { class: "failures" },
+  return sheet(study, "Incomplete trials", h("table", { class: "failures" },
     h("caption", { class: "hidden" }, "Incomplete trials"),
     head(["trial", "state", "reason", "settings", "attempts"]),
     h("tbody", {}, study.unfinished.map((each) =>
-      row(each.trial, [each.state, each.reason, paramsText(each.params), countText(each.attempts)])))));
+      row(each.trial, [each.state, each.reason, paramsText(each.params), countText(each.attempts)])))), () => failureRows(study));
 }
 
 function noiseSection(page, study, view) {
@@ -140,11 +146,11 @@ function noiseSection(page, study, view) {
     h("p", {}, "Methods without searched hyperparameters were repeated with fresh seeds: mean ± one standard deviation, all on " +
       `the same ${countText(study.samples)} validation samples (variation between samples is not included). A standard deviation ` +
       `estimated from ${plural(most, "value")} is itself known only to about ${Math.round(100 / Math.sqrt(2 * (most - 1)))}%.`),
-    scrolled("Noise floor", h("table", {},
+    sheet(study, "Noise floor", h("table", {},
       h("caption", { class: "hidden" }, "Spread over fresh seeds"),
       head(["method", "trials", ...wanted.map((measure) => measure.short)]),
       h("tbody", {}, study.noise.map((each) => row(
         [glyph(page, study.methods.findIndex((method) => method.label === each.label)), each.label],
-        [countText(each.trials), ...wanted.map((measure) => spreadText(each.spread[measure.place]))]))))),
+        [countText(each.trials), ...wanted.map((measure) => spreadText(each.spread[measure.place]))])))), () => noiseRows(study)),
   ];
 }

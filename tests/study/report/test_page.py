@@ -330,7 +330,7 @@ def test_the_table_sorts_and_selects_by_keyboard(page: Page) -> None:
     assert page.rows() == by_ece
     page.press(Keys.ENTER)
     assert page.rows() == by_ece[::-1]
-    page.driver.execute_script("arguments[0].focus()", page.one(".trials tbody button"))
+    page.driver.execute_script("arguments[0].focus()", page.one(".trials tbody a"))
     page.press(Keys.ENTER)
     assert by_ece[-1] in page.one(".panel h4").text
     assert page.focused().get_attribute("class") == "panel"
@@ -449,7 +449,7 @@ def test_test_ece_is_seen_without_scrolling_and_names_stay(page: Page) -> None:
 
 
 def test_a_metric_without_an_interval_says_why(page: Page) -> None:
-    page.driver.execute_script("document.querySelector('[data-row=\"focal/0001\"] button').click()")
+    page.driver.execute_script("document.querySelector('[data-row=\"focal/0001\"] a').click()")
     assert "No interval" not in page.one(".panel").text  # the made ones are of every metric
     study = json.loads(page.one("#data").get_attribute("textContent"))["studies"][0]
     found = next(trial for trial in study["trials"] if not trial["front"])
@@ -491,7 +491,7 @@ def test_a_floor_stands_beside_its_error_and_is_explained(page: Page) -> None:
         "0.0200 [0.0100, 0.0300]\nfloor .013 [.008, .019]" in row.text
         and row.text.count("floor") == 1
     )
-    page.driver.execute_script("document.querySelector('[data-row=\"focal/0001\"] button').click()")
+    page.driver.execute_script("document.querySelector('[data-row=\"focal/0001\"] a').click()")
     (ece,) = (line for line in page.all(".panel .numbers tbody tr") if line.text.startswith("ECE"))
     assert [each.text for each in ece.find_elements(CSS, ".floor")] == [
         "floor .013 [.008, .019]",
@@ -585,7 +585,7 @@ def test_a_page_of_a_running_study_reloads_and_stays_where_it_was(page: Page, fi
     page.wait(lambda: page.one(".stalled").text == "focal: it stalled. Repeat it with --trials 12.")
     page.wait(lambda: page.one(".stalled code").text == "--trials 12")
     page.driver.execute_script(
-        "document.querySelector('[data-row=\"focal/0000\"] button').click(); scrollTo(0, 900)"
+        "document.querySelector('[data-row=\"focal/0000\"] a').click(); scrollTo(0, 900)"
     )
     write_page(watched, {**plain, "made": "later"})  # the last one
     page.wait(lambda: "later" in page.one("#foot").text)
