@@ -200,6 +200,13 @@ class DropsLogits(Plain):
         return self.drop(super().forward(x))
 
 
+class Asks(Plain):
+    """Its forward asks the last layer for more than its output."""
+
+    def forward(self, x: Tensor) -> Any:
+        return self.fc(self.before(x)[:, : self.fc.in_features])
+
+
 class Beside(Plain):
     """The last linear layer called is not the one that gives the logits."""
 
@@ -267,7 +274,12 @@ EITHER = f"{PARTED}, or a module that ends in its last nn.Linear."
         (
             lambda: nn.Linear(7, K),
             "its forward fails on a batch [3, 3, 8, 8]: RuntimeError: ",
-            "",
+            "Return a module that takes such a batch and gives logits [N, K].",
+        ),
+        (
+            Asks,
+            "fails without its last linear layer, `fc`: AttributeError: 'Identity' object has no",
+            EITHER,
         ),
         (lambda: 7, "build() gives int, not an nn.Module", f"{PARTED}, or an nn.Module."),
     ],

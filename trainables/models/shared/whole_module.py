@@ -6,7 +6,7 @@ A small batch shows which layer that is, and that nothing comes after it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 import torch
@@ -20,9 +20,10 @@ from trainables.problems import FieldError, UserError
 SAMPLES = 3  # batch norm trains on two or more
 PARTED = "Return Network(features, head) from build()"
 MEND = f"{PARTED}, or a module that ends in its last nn.Linear."
+TAKES = "Return a module that takes such a batch and gives logits [N, K]."
 
 # By model, its input shape and number of classes: the path of the layer that a batch has shown.
-_known: dict[tuple[type, str, tuple[int, ...], int], str] = {}
+_known: dict[tuple[Model, tuple[int, ...], int], str] = {}
 
 
 def network_of(model: Model, input_shape: Any, num_classes: int) -> Network:
@@ -35,7 +36,7 @@ def network_of(model: Model, input_shape: Any, num_classes: int) -> Network:
     try:
         built = model.build(input_shape, num_classes)
     except (Exception, SystemExit) as error:
-        if isinstance(error, UserError) or (place := raised_at(error)) is None:
+        if isinstance(error, UserError | MemoryError) or (place := raised_at(error)) is None:
             raise
         raise FieldError("extensions", f"{place}: {in_a_line(error)}") from error
     if isinstance(built, Network):
@@ -43,16 +44,20 @@ def network_of(model: Model, input_shape: Any, num_classes: int) -> Network:
     if not isinstance(built, nn.Module):
         found = f"{where}: build() gives {_kind(built)}, not an nn.Module"
         raise FieldError("extensions", found, f"{PARTED}, or an nn.Module.")
-    key = (type(model), repr(model), tuple(input_shape), num_classes)
+    key = (model, tuple(input_shape), num_classes)
     has_lazy = any(map(is_lazy, (*built.parameters(), *built.buffers())))
-    if key in _known and not has_lazy:
-        return _parted(built, _known[key])
+    known = None
+    with suppress(TypeError):  # a setting that has no hash
+        known = _known.get(key)
+    if known is not None and not has_lazy:
+        return _parted(built, known)
     try:
         path, network = _watched(built, tuple(input_shape), num_classes)
     except FieldError as error:
         found = error.found if error.path else f"{where}: {error.found}"
         raise FieldError("extensions", found, error.mend) from error.__cause__
-    _known[key] = path
+    with suppress(TypeError):
+        _known[key] = path
     return network
 
 
@@ -86,7 +91,12 @@ def _watched(module: nn.Module, shape: tuple[int, ...], classes: int) -> tuple[s
     _check_layer(module, layer, path, first)
     network = _parted(module, path)
     for training, output in expected.items():
-        features = _output(network.features, batch, training)
+        try:
+            features = _output(network.features, batch, training)
+        except FieldError as error:
+            why = in_a_line(error.__cause__ or error)
+            found = f"fails without its last linear layer, `{path}`: {why}"
+            raise FieldError("", found, MEND) from error.__cause__
         if not (isinstance(features, Tensor) and features.ndim == 2):
             found = f"gives features {_kind(features)}, not [N, D]{_when(training)}"
             raise FieldError("", found, MEND)
@@ -124,8 +134,8 @@ def _output(module: nn.Module, batch: Tensor, training: bool) -> Any:
             failed = f"its forward fails on a batch {list(batch.shape)}{_when(training)}"
             found = f"{failed}: {in_a_line(error)}"
             if place is not None:
-                raise FieldError("extensions", f"{place}: {found}") from error
-            raise FieldError("", found) from error
+                raise FieldError("extensions", f"{place}: {found}", TAKES) from error
+            raise FieldError("", found, TAKES) from error
 
 
 @contextmanager
