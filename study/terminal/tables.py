@@ -233,7 +233,7 @@ def two_fronts_table(
 
 def two_specs_table(differences: Mapping[str, tuple[str, str]], one: str, other: str) -> Table:
     """What two specs have at each key in which they differ."""
-    made = Table("key", one, other, title=f"specs: {len(differences)} differences")
+    made = Table("key", one, other, title="what differs in the specs")
     for key, (first, second) in differences.items():
         made.add_row(key, first, second)
     return made
