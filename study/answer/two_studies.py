@@ -15,7 +15,7 @@ from study.answer.answer import Answer, answer
 from study.answer.confirmation import Results, results_of
 from study.schema.arguments import ABSENT, differing
 from study.schema.compatibility import methods_in
-from study.schema.objective import Objective
+from study.schema.objective import Objective, read_objectives
 from study.store.files import stored_predictions
 from study.store.given import listed
 from study.store.seen import seen_by
@@ -112,7 +112,9 @@ class Pair:
         return hypervolume(side.front, self.objectives, self.reference)
 
 
-def pair_of(one: Study, other: Study, objectives: Sequence[Objective] | None, level: float) -> Pair:
+def pair_of(
+    one: Study, other: Study, objectives: str | Sequence[Objective] | None, level: float
+) -> Pair:
     """The two compared; objectives: given afterwards, else those that both have.
 
     Raises FieldError for a study given twice, without a trial that counts, or if there is no such
@@ -120,6 +122,8 @@ def pair_of(one: Study, other: Study, objectives: Sequence[Objective] | None, le
     """
     if one.directory.resolve() == other.directory.resolve() or one.id == other.id:
         raise FieldError("compare", f"{one.name} is given twice", "Name two studies.")
+    if isinstance(objectives, str):
+        objectives = read_objectives(objectives, "--objectives")
     wanted = objectives or common_objectives(one, other)
     names = [one.name, other.name]
     if one.name == other.name:

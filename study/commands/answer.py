@@ -23,7 +23,6 @@ from study.terminal.steps import Steps
 if TYPE_CHECKING:
     from study.answer.answer import Answer
     from study.answer.confirmation import Results
-    from study.schema.objective import Objective
     from study.store.study import Study
 
 
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
 def answer(
     study: str,
     temperature: bool | None,
-    objectives: tuple[Objective, ...] | None,
+    objectives: str | None,
     level: float,
     storage: str | None,
     as_json: bool,
@@ -62,12 +61,13 @@ def answer(
     from study.answer.answer import answer as answer_of
     from study.answer.confirmation import results_of
     from study.schema.objective import RAW, TEMPERATURE
-    from study.store.seen import seen_by
+    from study.store.seen import check_given_matters, seen_by
     from study.store.study import open_study
 
     opened = seen_by(open_study(study, storage), objectives)
     if temperature is not None:
         opened = opened.served_as(TEMPERATURE if temperature else RAW)
+    check_given_matters(opened)
     found = answer_of(results_of(opened), level)
     if as_json:
         print_json({**plain_head(opened), **found.to_plain()})

@@ -23,7 +23,6 @@ from trainables.problems import FieldError
 
 if TYPE_CHECKING:
     from study.answer.two_studies import Pair, Side
-    from study.schema.objective import Objective
 
 
 @click.command()
@@ -43,7 +42,7 @@ def compare(
     study: str,
     other: str,
     figure: Path | None,
-    objectives: tuple[Objective, ...] | None,
+    objectives: str | None,
     level: float,
     storage: str | None,
     as_json: bool,

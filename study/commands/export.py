@@ -17,7 +17,6 @@ from study.terminal.console import (
 if TYPE_CHECKING:
     from study.answer.choice import Choice
     from study.answer.confirmation import Results
-    from study.schema.objective import Objective
     from study.store.study import Study
 
 
@@ -50,7 +49,7 @@ def export(
     name: str,
     alias: str | None,
     temperature: bool | None,
-    objectives: tuple[Objective, ...] | None,
+    objectives: str | None,
     level: float,
     storage: str | None,
     tracking: str | None,
@@ -93,7 +92,14 @@ def export(
     from study.answer.choice import refuse_confirmation, unfinished_lines
     from study.answer.confirmation import results_of, search_of
     from study.registry.export import export as export_model
-    from study.schema.objective import IN_WORDS, RAW, TEMPERATURE, other_than, searched_for
+    from study.schema.objective import (
+        IN_WORDS,
+        RAW,
+        TEMPERATURE,
+        other_than,
+        read_objectives,
+        searched_for,
+    )
 
     if trial is None:
         refuse_confirmation(opened)
@@ -107,8 +113,9 @@ def export(
     is_default = trial is None and pick is None and asked in (None, search.serves)
     why = _why(found, choice, level) if is_default else ()
     by_hand = ""
-    if objectives is not None and objectives != search.own_objectives:
-        by_hand = selected_by_hand(Given(objectives, search.own_objectives))
+    asked_for = () if objectives is None else read_objectives(objectives, "--objectives")
+    if asked_for not in ((), search.own_objectives):
+        by_hand = selected_by_hand(Given(asked_for, search.own_objectives))
     exported = export_model(choice, name, alias, uri, asked, why, level, by_hand)
     made = "registered" if exported.created else "already registered:"
     to = f"; alias {alias} points to it" if alias is not None else ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -17,9 +16,6 @@ from study.terminal.console import (
     storage_option,
     tracking_option,
 )
-
-if TYPE_CHECKING:
-    from study.schema.objective import Objective
 
 
 @click.command()
@@ -48,7 +44,7 @@ def figures(
     only: str | None,
     trial: str | None,
     output: Path | None,
-    objectives: tuple[Objective, ...] | None,
+    objectives: str | None,
     bootstrap: int,
     level: float,
     storage: str | None,

@@ -27,7 +27,6 @@ from study.terminal.console import (
 if TYPE_CHECKING:
     from study.analysis.left_out import LeftOut
     from study.analysis.ranking import Ranking
-    from study.schema.objective import Objective
     from study.store.study import Study
     from study.store.trials import TrialRecord
     from study.uncertainty.bootstrap import Analysis
@@ -70,7 +69,7 @@ def pareto(
     csv_file: Path | None,
     bootstrap: int | None,
     compare: tuple[str, str] | None,
-    objectives: tuple[Objective, ...] | None,
+    objectives: str | None,
     level: float,
     storage: str | None,
     as_json: bool,

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from study.answer.confirmation import Results
     from study.report.comparison import Block, ComparisonTable
     from study.report.page_data import Plain
-    from study.schema.objective import Objective
     from study.store.study import Study
 
 
@@ -69,7 +68,7 @@ def report(
     shown: bool,
     every: int | None,
     named: str | None,
-    objectives: tuple[Objective, ...] | None,
+    objectives: str | None,
     bootstrap: int,
     level: float,
     storage: str | None,

@@ -3,10 +3,13 @@ from their stored predictions."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from study.schema.objective import Objective
+from study.schema.matters import read_matters
+from study.schema.objective import Objective, read_objectives
 from study.store.files import PREDICTIONS, lost_predictions, stored_predictions
 from study.store.given import Given
 from study.store.openings import Tested, predictions_of
@@ -16,15 +19,22 @@ from trainables import metrics
 from trainables.machine import in_threads
 from trainables.problems import FieldError
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from trainables.outputs.predictions import Predictions
+
 ByLabel = dict[str, dict[int, Tested]]  # test results, by label and number
 
 
-def seen_by(study: Study, objectives: Sequence[Objective] | None) -> Study:
+def seen_by(study: Study, objectives: str | Sequence[Objective] | None) -> Study:
     """The study as if it had these objectives; itself for None, or where it has just these.
 
-    A trial that lacks one and whose predictions are missing or altered is left out. Raises
-    FieldError for a metric that is undefined for its classes.
+    objectives: also as `--objectives` has them. A trial that lacks one and whose predictions are
+    missing or altered is left out. Raises FieldError for what can be no objective here.
     """
+    if isinstance(objectives, str):
+        objectives = read_objectives(objectives, "--objectives")
     given = tuple(objectives or study.own_objectives)
     if given == study.own_objectives:
         return study
@@ -34,14 +44,17 @@ def seen_by(study: Study, objectives: Sequence[Objective] | None) -> Study:
     lacking = {
         record.name: [name for name in names if name not in record.metrics] for record in complete
     }
+    for name in filter(metrics.is_own, names):
+        if complete and all(name in lacking[record.name] for record in complete):
+            found = f"no trial recorded {name}, and a metric of your own is computed in training"
+            raise FieldError("--objectives", found, "Leave it out.")
     to_measure = [record for record in complete if lacking[record.name]]
     lost = lost_predictions(study, to_measure)
     readable = [record for record in to_measure if record.name not in lost]
 
     def measured(record: TrialRecord) -> dict[str, float]:
-        wanted = lacking[record.name]
-        found = stored_predictions(study, record).evaluate(also=wanted)
-        return {name: found[name] for name in wanted if name in found}
+        predictions = stored_predictions(study, record)
+        return _measured(predictions, predictions.cross_fitted(), lacking[record.name])
 
     values = in_threads(measured, readable)
     known = {record.name: of for record, of in zip(readable, values, strict=True)}
@@ -50,10 +63,36 @@ def seen_by(study: Study, objectives: Sequence[Objective] | None) -> Study:
         absent = [name for name in lacking[record.name] if name not in known.get(record.name, {})]
         if absent:
             because = "it has no value on its predictions"
+            if any(map(metrics.is_own, absent)):
+                because = "it was not recorded, and a metric of your own is computed in training"
             if record.name in lost:
                 because = f"it was not recorded, and {PREDICTIONS} {lost[record.name]}"
             left_out[record.name] = f"{', '.join(absent)}: {because}"
     return replace(study, given=Given(given, study.own_objectives, known, left_out))
+
+
+def check_given_matters(study: Study) -> None:
+    """Raise FieldError if neither the study nor the metric says what matters in an objective given
+    afterwards: the answer counts in that."""
+    for one in () if study.given is None else study.given.objectives:
+        metric = metrics.describe(one.metric)
+        said = read_matters(study.plain.get("matters"), study.own_objectives)
+        if metric.matters is None and metric.name not in said:
+            found = f"{metric.name} does not say which difference matters"
+            raise FieldError("--objectives", found, "Leave it out; `calstudy pareto` takes it.")
+
+
+def _measured(
+    predictions: Predictions, calibrated: Tensor, names: Sequence[str]
+) -> dict[str, float]:
+    """Our metrics of these, as far as they are defined; those of one's own are never run here."""
+    logits = predictions.logits.double()
+    values = {
+        name: metrics.value(name, logits, predictions.labels, calibrated)
+        for name in names
+        if not metrics.is_own(name)
+    }
+    return {name: value for name, value in values.items() if not math.isnan(value)}
 
 
 def _check_defined(study: Study, names: Sequence[str]) -> None:
@@ -82,10 +121,11 @@ def tested_by(study: Study, tested: ByLabel) -> ByLabel:
         if not lacking or record is None:
             return one
         try:
-            found = predictions_of(study, record, one).evaluate_at(one.temperature, also=lacking)
+            predictions = predictions_of(study, record, one)
         except FieldError:  # the answer says which files are lost
             return one
-        more = {name: found[name] for name in lacking if name in found}
+        calibrated = predictions.logits.double() / one.temperature
+        more = _measured(predictions, calibrated, lacking)
         return replace(one, metrics={**one.metrics, **more})
 
     return {

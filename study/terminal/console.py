@@ -21,7 +21,6 @@ from study.schema.printable import printable
 from study.schema.uris import refuse_password
 
 if TYPE_CHECKING:
-    from study.schema.objective import Objective
     from study.store.study import Study
 
 
@@ -242,18 +241,10 @@ interval_option = click.option(
 )
 
 
-def _objectives(
-    context: click.Context, option: click.Parameter, given: str | None
-) -> tuple[Objective, ...] | None:
-    from study.schema.objective import read_objectives
-
-    return None if given is None else read_objectives(given, "--objectives")
-
-
+# A text: metrics of one's own are known once a study is opened.
 objectives_option = click.option(
     "--objectives",
     metavar="A,B",
-    callback=_objectives,
     help=(
         "Other objectives, given afterwards: metrics on validation, such as accuracy,nll; default:"
         " the study's own."
