@@ -298,3 +298,27 @@ def seen_rows(study: OfPython, metrics: str) -> list[dict[str, Any]]:
 def test_json_is_one_object(storage: Path) -> None:
     text = here("answer", "small", "--objectives", "nll", "--json", "--storage", storage)
     assert json.loads(text)["afterwards"] == LINE
+
+
+def test_a_metric_of_ones_own_is_read_where_it_was_recorded_and_never_run(tmp_path: Path) -> None:
+    values = [(0.80, 0.60), (0.90, 0.50), (0.95, 0.55), (0.85, 0.25)]
+    trials = [({"accuracy": a, "ece": 0.1, "mine": m}, []) for a, m in values]
+    study = made_study(tmp_path, "own", {"cross_entropy": trials})
+    folder = study.directory / "extensions" / "metrics"
+    folder.mkdir(parents=True)
+    (folder / "of_mine.py").write_text(
+        'METRICS = {"mine": {"stored": True}, "unsaid": {}}\n'
+        "def mine(logits, labels): ...\n"
+        "def unsaid(logits, labels): ...\n"
+        'raise SystemExit("it was run")\n'
+    )
+    file = study.directory / "study.yaml"
+    plain = {**study.plain, "extensions": "extensions", "recorded": study.recorded.to_plain()}
+    file.write_text(strict_yaml.dump(plain))
+    at = ("--storage", tmp_path)
+    found = here_json("pareto", "own", "--objectives", "accuracy,mine", *at)
+    assert [one["number"] for one in found["front"]] == [2, 1, 3]
+    shown = here("pareto", "own", "--objectives", "unsaid", *at, check=2)
+    assert shown.startswith("--objectives: no trial recorded unsaid, and a metric of your own is")
+    shown = here("answer", "own", "--objectives", "mine", *at, check=2)
+    assert shown.startswith("--objectives: mine does not say which difference matters. Leave it")
