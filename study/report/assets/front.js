@@ -153,7 +153,7 @@ function drawFront(page, study, view, width) {
   const svg = s("svg", { viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label":
     `${plural(known.length, "trial")} by ${x.label} and ${y.label}; move with the arrow keys, Enter shows the reliability diagram` });
   const drawn = { svg, width, height, box, front, outside: 0, aside: known.length - counted.length, lacking: study.trials.filter(view.shows).length - known.length,
-    points: new Map(), byX: [], byY: [], cursor: s("g"), ring: s("g") };
+    points: new Map(), beyond: new Set(), byX: [], byY: [], cursor: s("g"), ring: s("g") };
   if (!known.length) {
     svg.append(s("text", { x: width / 2, y: height / 2, "text-anchor": "middle" }, "no complete trial to show"));
     return drawn;
@@ -198,12 +198,32 @@ function drawFront(page, study, view, width) {
     marks.append(node);
     drawn.points.set(trial.name, { node, trial, x: left, y: top });
   }
+  for (const trial of known.filter((each) => !inside.includes(each))) {
+    const node = beyondMark(page, drawn, view, trial, onFront.has(trial));
+    marks.append(node.mark);
+    drawn.points.set(trial.name, { node: node.mark, trial, x: node.x, y: node.y });
+    drawn.beyond.add(trial.name);
+  }
   const order = (first, second) =>
     [...inside].sort((a, b) => first.of(a) - first.of(b) || second.of(a) - second.of(b)).map((trial) => trial.name);
   drawn.byX = order(x, y);
   drawn.byY = order(y, x);
   (drawn.points.get(view.selected) ?? drawn.points.get(drawn.byX[0]))?.node.setAttribute("tabindex", "0");
   return drawn;
+}
+
+// A trial outside the axes: an open triangle at their edge, pointing to where it lies.
+function beyondMark(page, drawn, view, trial, best) {
+  const { box } = drawn;
+  const [left, top] = [drawn.toX(view.x.of(trial)), drawn.toY(view.y.of(trial))];
+  const x = Math.min(Math.max(left, box.left), box.right);
+  const y = Math.min(Math.max(top, box.top), box.bottom);
+  const turned = left !== x ? (left < x ? -90 : 90) : top < y ? 0 : 180;
+  const mark = s("path", { class: best ? "beyond best" : "beyond", d: "M0,-5L5,4H-5Z",
+    transform: `translate(${x.toFixed(1)},${y.toFixed(1)}) rotate(${turned})`, stroke: colourOf(page, trial.method), fill: "none",
+    role: "option", tabindex: "-1", "data-trial": trial.name, "aria-label":
+      `${trial.name}, outside the axes: ${view.x.label} ${valueText(view.x, trial)}, ${view.y.label} ${valueText(view.y, trial)}` });
+  return { mark, x, y };
 }
 
 function axes(drawn, view, xTicks, yTicks) {
@@ -298,10 +318,10 @@ function frontCaption(study, view, drawn) {
   const row = noiseRow(study);
   if (drawn.noise) sentences.push(`Grey cross: one standard deviation over ${row.trials} fresh seeds of ${row.label}. `);
   if (drawn.aside) sentences.push(`Fainter: ${plural(drawn.aside, "trial")} set aside, which the line leaves out. `);
-  const joined = drawn.front.filter((trial) => !drawn.points.has(trial.name)).length;
+  const joined = drawn.front.filter((trial) => drawn.beyond.has(trial.name)).length;
   if (drawn.outside) {
     sentences.push(`${plural(drawn.outside, "trial")} ${drawn.outside === 1 ? "lies" : "lie"} outside the axes` +
-      `${joined ? `, ${countText(joined)} of them on the line` : ""}. `);
+      `${joined ? `, ${countText(joined)} of them on the line` : ""}: ${drawn.outside === 1 ? "an open triangle" : "open triangles"} at the edge. `);
   }
   if (drawn.lacking) sentences.push(`${plural(drawn.lacking, "trial")} without these values ${drawn.lacking === 1 ? "is" : "are"} not shown. `);
   return sentences;

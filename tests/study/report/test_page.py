@@ -240,10 +240,15 @@ def test_the_line_joins_the_front_and_the_knee_is_shown_first(page: Page) -> Non
 
 def test_what_lies_far_off_is_said_and_can_be_had(page: Page) -> None:
     assert sorted(page.names(".point")) == sorted(NEAR)
-    assert "1 trial lies outside the axes." in page.one(".front figcaption").text
+    said = "1 trial lies outside the axes: an open triangle at the edge."
+    assert said in page.one(".front figcaption").text
+    (far,) = set(VALUES) - set(NEAR)
+    assert page.names(".beyond") == [far]
+    ActionChains(page.driver).move_to_element(page.one(".beyond")).perform()
+    assert far in page.one(".tip").text
     page.one("input[name=all]").click()
     assert sorted(page.names(".point")) == sorted(VALUES)
-    assert "outside" not in page.one(".front figcaption").text
+    assert "outside" not in page.one(".front figcaption").text and not page.names(".beyond")
 
 
 def test_a_click_shows_the_reliability_diagram(page: Page) -> None:
