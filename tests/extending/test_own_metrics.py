@@ -105,6 +105,8 @@ def test_from_plan_to_a_verified_model(tmp_path: Path) -> None:
     for command, words in READ.items():
         use_extensions(None)
         said[command] = here(command, "small", *words, *where)
+    said["given"] = here("pareto", "small", "--objectives", "gap,nll", *where)
+    assert "searched and stopped for accuracy, gap, wrong_sum" in said["given"]
     use_extensions(None)
     assert here_json("verify", "models:/m/1", *where)["ok"]
     assert not trail.exists()
