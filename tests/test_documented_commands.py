@@ -75,7 +75,8 @@ def commands(text: str) -> Iterator[tuple[str, bool]]:
 def words(line: str) -> list[str]:
     """Without what follows it in a line or a pipe, a file it is written to, and comments."""
     return [
-        VALUES.get(word, word) for word in shlex.split(re.split(r"; | [|>] ", line)[0], comments=True)
+        VALUES.get(word, word)
+        for word in shlex.split(re.split(r"; | [|>] ", line)[0], comments=True)
     ]
 
 
