@@ -22,7 +22,7 @@ class Stalled:
     label: str
     last: int
     added: float  # a fraction of the hypervolume before them
-    begun: int  # trials, those that ended among them
+    begun: int  # trials of the method that has begun most
     planned: int
     left: int  # trials that have not ended
     hours: float  # that these would cost, each as much as those that ended on average
@@ -41,6 +41,7 @@ def stalled(ranking: Ranking) -> list[Stalled]:
         return []
     study = ranking.study
     found = []
+    most = max((len(ranking.records.of(label)) for label in study.labels), default=0)
     for label in study.labels:
         begun = len(ranking.records.of(label))
         ended = ranking.records.finished.of(label)
@@ -58,7 +59,7 @@ def stalled(ranking: Ranking) -> list[Stalled]:
             left = planned - len(ended)
             hours = resources.hours(left * statistics.fmean(seconds))
             added = now / before - 1
-            found.append(Stalled(label, last, added, begun, planned, left, hours, resources.device))
+            found.append(Stalled(label, last, added, most, planned, left, hours, resources.device))
     return found
 
 

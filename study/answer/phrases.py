@@ -8,11 +8,11 @@ from typing import Any
 
 from study.analysis.rule import TakenTrial, nll_unit
 from study.answer.confirmation import Confirmed
-from study.schema.objective import TEMPERATURE
+from study.schema.objective import TEMPERATURE, plain_name
 from study.store.own_data import ARRAYS
 from study.store.study import Study
 from study.uncertainty.intervals import Interval, percent
-from study.uncertainty.own_metrics import no_intervals_of_own
+from study.uncertainty.without_intervals import no_intervals_of, without_intervals
 from study.uncertainty.words import AS_GOOD, NOT_TOLD, overall
 from trainables.metrics import describe
 
@@ -125,7 +125,10 @@ def how_sure(study: Study, split: str, level: float) -> str:
     """`95% intervals`; or that there are none, and why."""
     if few := study.recorded.too_few(split):
         return f"no intervals: {few}"
-    without = no_intervals_of_own(one.metric for one in study.served)
+    names = [one.metric for one in study.served]
+    without = no_intervals_of(names)
+    if len(without_intervals(names)) == len({plain_name(name) for name in names}):
+        return without
     return "; ".join(filter(None, (f"{percent(level)} intervals", without)))
 
 

@@ -126,12 +126,15 @@ def _print_side(side: Side, level: float) -> None:
 def _print_between(pair: Pair, level: float) -> None:
     from study.terminal.tables import differences_table
     from study.uncertainty.bootstrap import RESAMPLES
+    from study.uncertainty.without_intervals import no_intervals_of
 
     if not pair.between:
         console.say(f"The two models are not compared: {pair.uncompared}")
         return
     one, other = (f"{side.name}'s" for side in pair.sides)
     console.print(differences_table(pair.one.study, dict(pair.between), one, other, level))
+    if without := no_intervals_of(each.metric for each in pair.objectives):
+        console.say(f"{without}.")
     console.say(
         f"The models that the two answers take, on validation, the same {RESAMPLES:,} resamples for"
         f" both: two trained networks, one seed each.{_favoured(pair)} See docs/uncertainty.md."

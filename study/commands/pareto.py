@@ -237,7 +237,7 @@ def _print(found: Front, knee: TrialRecord) -> None:
     from study.schema.objective import epoch_note
     from study.terminal.tables import front_table
     from study.uncertainty.intervals import floor_note, percent, significance
-    from study.uncertainty.own_metrics import no_intervals_of_own
+    from study.uncertainty.without_intervals import no_intervals_of
 
     study = found.study
     ranking = found.ranking
@@ -272,7 +272,7 @@ def _print(found: Front, knee: TrialRecord) -> None:
     if analysis is not None:
         rejected = percent(significance(analysis.level))
         console.say(SHARE.format(rejected, floor_note(analysis.level)))
-        if without := no_intervals_of_own(one.metric for one in study.objectives):
+        if without := no_intervals_of(one.metric for one in study.objectives):
             console.say(f"{without}; so there are no shares either.")
 
 
@@ -282,7 +282,8 @@ def _compare(
     from study.terminal.tables import differences_table
     from study.uncertainty.bootstrap import RESAMPLES, compare
     from study.uncertainty.intervals import percent
-    from study.uncertainty.own_metrics import no_intervals_of_own
+    from study.uncertainty.without_intervals import no_intervals_of
+    from trainables import metrics
 
     resamples = resamples or RESAMPLES
     check_resamples(resamples, level)
@@ -308,5 +309,6 @@ def _compare(
         "The intervals are of these two trained networks, one seed each, not of their methods; the"
         " fresh seeds of `calstudy confirm` tell about methods."
     )
-    if without := no_intervals_of_own({*one.metrics, *other.metrics}):
+    own = [name for name in one.metrics if metrics.is_own(name)]
+    if without := no_intervals_of([*(each.metric for each in study.objectives), *own]):
         console.say(f"{without}.")

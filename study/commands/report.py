@@ -331,7 +331,7 @@ def _gathered(study: Study, bootstrap: int, level: float) -> tuple[Plain, int]:
     from study.report.page_data import gather
     from study.store.driver_lock import driver_is_alive
     from study.uncertainty.bootstrap import analyse_front
-    from study.uncertainty.own_metrics import no_intervals_of_own
+    from study.uncertainty.without_intervals import no_intervals_of
 
     alive = driver_is_alive(study.directory, study.ledger)  # before the ledger is read
     results = results_of(study)
@@ -368,7 +368,7 @@ def _gathered(study: Study, bootstrap: int, level: float) -> tuple[Plain, int]:
     found = gather(study, now.records, analysis, confirmation, now.alive, sizes)
     notes = [*found["notes"], *filter(None, (*refused, results.missing, *unread))]
     if analysis is not None:
-        without = no_intervals_of_own(one.metric for one in study.objectives)
+        without = no_intervals_of(one.metric for one in study.objectives)
         notes += [*lost, *([f"{first_upper(without)}."] if without else [])]
     found |= {"answer": said, "notes": notes, "refused": bootstrap > 0 and analysis is None}
     return found, lacking

@@ -203,6 +203,7 @@ def existing_study(
     if records := stored.records():
         meaning = completed_meaning(stored.recorded.meaning, stored.spec.meaning())
         refuse_changes(meaning, spec, file_name, "already exists")
+        _refuse_fewer_trials(spec, records, file_name)
         _refuse_other_first(spec, stored, records, file_name)
         if stored.recorded.data_digest != prepared.digest:
             raise SpecError(
@@ -221,6 +222,16 @@ def existing_study(
             )
         refuse_changed_code(spec.extensions, records, file_name)
     return stored
+
+
+def _refuse_fewer_trials(spec: StudySpec, records: Trials, file_name: str) -> None:
+    """Raise SpecError if a method has begun more trials than are planned: they are kept."""
+    begun = {variant.label: len(records.of(variant.label)) for variant in spec.variants}
+    label = max(begun, key=lambda one: begun[one])
+    if begun[label] > spec.trials:
+        found = f"{label} has begun {begun[label]:,} trials, and {spec.trials:,} are planned"
+        mend = f"Write at least {begun[label]}: trials that were begun are kept."
+        raise SpecError(file_name, "trials", found, mend)
 
 
 def _refuse_other_first(spec: StudySpec, stored: Study, records: Trials, file_name: str) -> None:

@@ -40,7 +40,7 @@ from study.report.style import (
 )
 from study.schema.objective import Objective
 from study.store.trials import TrialRecord
-from study.uncertainty.own_metrics import no_intervals_of_own
+from study.uncertainty.without_intervals import no_intervals_of
 from trainables.files.output import write_output
 from trainables.metrics import describe
 from trainables.problems import FieldError
@@ -123,7 +123,7 @@ def draw_front(
     lying = (len(outside), sum(record.name in outside for record in front))
     sure = f"no intervals ({few})" if few else "no intervals"
     if analysis is not None:
-        without = no_intervals_of_own(one.metric for one in objectives)
+        without = no_intervals_of(one.metric for one in objectives)
         sure = "; ".join(filter(None, (f"bars: {analysis.named}", without)))
     caption = _caption(len(finished), lying, samples, objectives, analysis, aside, len(bare), sure)
     finish(figure, [axes], title, entries, caption, height)

@@ -149,7 +149,11 @@ def epoch_note(result: str) -> str:
 
 def read_objectives(text: str | Sequence[str], where: str) -> tuple[Objective, ...]:
     """The objectives of metrics given by name, `accuracy,nll`, in order. Raises FieldError."""
-    names = [name.strip() for name in (text.split(",") if isinstance(text, str) else text)]
+    given = text.split(",") if isinstance(text, str) else text
+    if not isinstance(given, list | tuple) or not all(isinstance(name, str) for name in given):
+        found = f"must be names of metrics, got {given!r}"
+        raise FieldError(where, found, 'Write "accuracy,nll", or a list of names.')
+    names = [name.strip() for name in given]
     if not any(names):
         raise FieldError(where, "names no metric", "Write metrics such as accuracy,nll.")
     found: dict[str, Objective] = {}

@@ -12,7 +12,7 @@ from pytest import approx
 from study.schema.errors import SpecError
 from study.schema.objective import Objective
 from study.schema.reading import spec_from_mapping
-from study.uncertainty.own_metrics import no_intervals_of_own
+from study.uncertainty.without_intervals import no_intervals_of
 from trainables import metrics, plugins
 from trainables.outputs.predictions import Predictions
 from trainables.plugins import (
@@ -143,9 +143,7 @@ def test_of_an_opened_study_the_text_is_read_and_nothing_is_run(tmp_path: Path) 
     open_extensions(folder(tmp_path, text))
     assert metrics.describe("gulf").label == "the gap"
     assert Objective("gulf", "minimize").sign == 1
-    assert no_intervals_of_own(["ece", "ts_gulf"]) == (
-        "no intervals for gulf: it is your own metric"
-    )
+    assert no_intervals_of(["ece", "ts_gulf"]) == ("no intervals for gulf: it is your own metric")
     assert "gulf" not in metrics.measurable()
     with pytest.raises(FieldError, match="there is no metric 'gulf'"):
         metrics.find("gulf")

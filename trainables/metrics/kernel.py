@@ -26,7 +26,13 @@ METRICS = {
         "function": "top_label_kernel_error_linear",
         "matters": 0.0001,
     },
-    "skce": {"place": 28, "function": "kernel_calibration_error", "largest": 2, "matters": 0.0001},
+    "skce": {
+        "place": 28,
+        "label": "SKCE",
+        "function": "kernel_calibration_error",
+        "largest": 2,
+        "matters": 0.0001,
+    },
     "skce_unbiased": {
         "place": 29,
         "function": "kernel_calibration_error_unbiased",

@@ -55,6 +55,9 @@ def test_more_trials_and_the_tracking_of_its_last_run(tmp_path: Path) -> None:
     assert f"  tracking: {uri}" in shown
     study = open_study("small", str(tmp_path))
     assert (study.planned, len(study.records().finished), study.tracking(None)) == (2, 2, uri)
+    said = here("run", "small", "--storage", tmp_path, "--trials", 1, check=2)
+    assert "trials: cross_entropy has begun 2 trials, and 1 are planned. Write at least 2" in said
+    assert open_study("small", str(tmp_path)).planned == 2
 
 
 def test_its_ranges_are_those_that_it_recorded(
