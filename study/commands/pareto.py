@@ -283,7 +283,7 @@ def _compare(
     from study.uncertainty.bootstrap import RESAMPLES, compare
     from study.uncertainty.intervals import percent
     from study.uncertainty.without_intervals import no_intervals_of
-    from trainables import metrics
+    from trainables.metrics import is_own
 
     resamples = resamples or RESAMPLES
     check_resamples(resamples, level)
@@ -309,6 +309,6 @@ def _compare(
         "The intervals are of these two trained networks, one seed each, not of their methods; the"
         " fresh seeds of `calstudy confirm` tell about methods."
     )
-    own = [name for name in one.metrics if metrics.is_own(name)]
+    own = [name for name in one.metrics if is_own(name)]
     if without := no_intervals_of([*(each.metric for each in study.objectives), *own]):
         console.say(f"{without}.")

@@ -53,17 +53,21 @@ def verify(
     Compares the files of models:/NAME/VERSION (or models:/NAME@ALIAS) with the digests in the
     registry before it opens any of them. Then loads the model in a fresh process that refuses
     pickle, predicts the validation split again, and compares probabilities (tolerance 1e-5) and
-    metrics (1e-6). Prints one line if all agree. Exits with code 1 if they differ.
+    metrics (1e-6). Prints one line if all agree. Exits with code 1 if they differ,
+    and with 2 if there is no such model.
     """
     if keep is not None and os.path.lexists(keep):
         raise click.UsageError(f"--keep: {keep} exists. Name a folder that does not.")
+    from study.registry.verification import look_up
     from study.registry.verification import verify as verify_model
     from study.schema.uris import resolve_uri
     from study.store.study import storage_root
     from study.terminal.layout import Table
 
     root = storage_root(storage)
-    report = verify_model(model_uri, resolve_uri(tracking, None, root), root, extensions, keep)
+    uri = resolve_uri(tracking, None, root)
+    look_up(model_uri, uri)
+    report = verify_model(model_uri, uri, root, extensions, keep)
     if as_json:
         print_json(report.to_json())
     elif report.problem is not None:

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
+from study.schema.objective import read_objectives
+
 # The commands that a Study has as methods.
 CALLS = ("run", "trials", "confirm", "report", "export")
 
@@ -108,5 +110,7 @@ def option_words(**options: object) -> list[str]:
 
 
 def in_commas(names: str | Sequence[str] | None) -> str | None:
-    """`accuracy,nll`: metrics as a command takes them."""
-    return names if names is None or isinstance(names, str) else ",".join(names)
+    """`accuracy,nll`: metrics as a command takes them. Raises FieldError."""
+    if names is None or isinstance(names, str):
+        return names
+    return ",".join(one.metric for one in read_objectives(names, "objectives"))

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from study.schema import own_code
 from study.schema.uris import TrackingError, public_uri, scrub, sqlite_file
 from study.tracking.client import asking, open_existing, pages
-from trainables.problems import joined, nearest
+from trainables.problems import FieldError, nearest
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -92,8 +93,6 @@ def verify(
             model_uri,
             problem=f"no MLflow database at {missing}; give its location with --tracking.",
         )
-    if problem := no_such_version(model_uri, tracking_uri):
-        return VerifyReport(model_uri, problem=problem)
     ours = own_code.environment()
     environment = {
         **{key: value for key, value in ours.items() if key != "MLFLOW_REGISTRY_URI"},
@@ -132,13 +131,11 @@ def missing_database(tracking_uri: str) -> Path | None:
 
 def parts_of(model_uri: str) -> tuple[str, str, bool]:
     """A model's name, a version or an alias of it, and whether that is an alias. Raises
-    NotVerified."""
+    FieldError."""
     parts = re.fullmatch(r"models:/([^/@]+)([/@])([^/@]+)", model_uri)
     if parts is None:
-        raise NotVerified(
-            f"'{model_uri}' is not a model version; give models:/NAME/VERSION or"
-            " models:/NAME@ALIAS."
-        )
+        mend = "Give models:/NAME/VERSION or models:/NAME@ALIAS."
+        raise FieldError(model_uri, "is not a model version", mend)
     name, separator, which = parts.groups()
     # To MLflow `latest` is an alias too.
     return name, which, separator == "@" or not which.isdigit()
@@ -151,39 +148,40 @@ def registered_version(client: MlflowClient, name: str, which: str, is_alias: bo
     return client.get_model_version(name, which)
 
 
-def no_such_version(model_uri: str, tracking_uri: str) -> str | None:
-    """Why the registry has no such version, and what it has; None where it has it.
+def look_up(model_uri: str, tracking_uri: str) -> None:
+    """Raise FieldError if the registry has no such version, with what it has. A registry that
+    cannot be asked is left to `verify`.
 
     Asked before torch is imported and another process started.
     """
     from mlflow.exceptions import MlflowException
 
-    try:
-        parts = parts_of(model_uri)
-        with asking(tracking_uri, MLFLOW_HTTP_REQUEST_TIMEOUT="120"):
-            client = open_existing(tracking_uri)
-            try:
-                registered_version(client, *parts)
-            except MlflowException as error:
-                if error.error_code not in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
-                    raise
-                return _what_there_is(client, *parts, public_uri(tracking_uri))
-    except NotVerified as error:
-        return str(error)
-    except TrackingError as error:
-        return error.problem
-    return None
+    parts = parts_of(model_uri)
+    lacking = None
+    with suppress(TrackingError), asking(tracking_uri, MLFLOW_HTTP_REQUEST_TIMEOUT="120"):
+        client = open_existing(tracking_uri)
+        try:
+            registered_version(client, *parts)
+        except MlflowException as error:
+            if error.error_code not in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
+                raise
+            lacking = _what_there_is(client, *parts, public_uri(tracking_uri))
+    if lacking is not None:
+        raise FieldError(model_uri, *lacking)
 
 
-def _what_there_is(client: MlflowClient, name: str, which: str, is_alias: bool, where: str) -> str:
+def _what_there_is(
+    client: MlflowClient, name: str, which: str, is_alias: bool, where: str
+) -> tuple[str, str]:
+    """What is not there, and what is."""
     found = {each.name: each for each in pages(client.search_registered_models)}
     if name not in found:
         mend = nearest(name, found) if found else "Register one with `calstudy export`."
-        return joined(f"there is no registered model '{name}' at {where}", mend)
+        return f"there is no registered model '{name}' at {where}", mend
     if is_alias:
         aliases = found[name].aliases
         mend = nearest(which, aliases) if aliases else "It has none."
-        return joined(f"{name} has no alias '{which}'", mend)
+        return f"{name} has no alias '{which}'", mend
     numbers = [int(each.version) for each in pages(client.search_model_versions, f"name='{name}'")]
     versions = ", ".join(map(str, sorted(numbers))) or "none"
-    return joined(f"{name} has no version {which}", f"It has: {versions}.")
+    return f"{name} has no version {which}", f"It has: {versions}."

@@ -151,8 +151,8 @@ def read_objectives(text: str | Sequence[str], where: str) -> tuple[Objective, .
     """The objectives of metrics given by name, `accuracy,nll`, in order. Raises FieldError."""
     given = text.split(",") if isinstance(text, str) else text
     if not isinstance(given, list | tuple) or not all(isinstance(name, str) for name in given):
-        found = f"must be names of metrics, got {given!r}"
-        raise FieldError(where, found, 'Write "accuracy,nll", or a list of names.')
+        problem = f"must be names of metrics, got {given!r}"
+        raise FieldError(where, problem, 'Write "accuracy,nll", or a list of names.')
     names = [name.strip() for name in given]
     if not any(names):
         raise FieldError(where, "names no metric", "Write metrics such as accuracy,nll.")

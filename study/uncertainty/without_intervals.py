@@ -1,5 +1,5 @@
-"""Metrics that have no intervals: those of one's own, whose code runs only where trials train and in
-`confirm`, and ours that are not resampled."""
+"""Metrics that have no intervals: those of one's own, whose code runs only where trials train and
+in `confirm`, and ours that are not resampled."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from study.registry import export as exporting
 from study.registry import verification
 from study.registry.export import Exported, export
 from study.registry.names import ExportError, check_names
-from study.registry.verification import NotVerified, verify
+from study.registry.verification import NotVerified, look_up, verify
 from study.registry.verify import examine
 from study.schema.reading import spec_from_mapping
 from study.store.recorded import Recorded
@@ -461,7 +461,9 @@ def test_verify_of_what_is_not_there(
         "models:/digitz/1": f"{there} Did you mean 'digits'?",
         "models:/digits@the-bst": "digits has no alias 'the-bst'. Did you mean 'the-best'?",
     }.items():
-        assert verify(uri, trained.uri, tmp_path).problem == said
+        with pytest.raises(FieldError) as caught:
+            look_up(uri, trained.uri)
+        assert str(caught.value) == f"{uri}: {said}"
     trained.client.delete_registered_model_alias("digits", "the-best")
     report = verify(exported.uri, f"sqlite:///{tmp_path}/none.db", tmp_path)
     assert not report.ok and "none.db" in (report.problem or "")
