@@ -89,6 +89,11 @@ def _print(pair: Pair, level: float) -> None:
         console.say(line)
     for side in pair.sides:
         _print_side(side, level)
+    if len({side.said.split for side in pair.sides if side.said.values}) > 1:
+        console.say(
+            "One of these values is on test, the other on validation: they do not compare. Confirm"
+            " both studies."
+        )
     if pair.apart:
         console.say(
             f"The fronts are not on the same axes: the validation data differ ({pair.apart})."

@@ -255,7 +255,9 @@ def _print(found: Front, knee: TrialRecord) -> None:
         f"{name} {value:.4g}" for name, value in ranking.reference_values().items()
     )
     served = ", ".join(f"{one.metric} {knee.metrics[one.metric]:.4f}" for one in study.served)
-    console.say(f"knee: {knee.name} (a compromise as served: {served})")
+    what = "knee" if len(study.objectives) > 1 else "best"
+    how = "a compromise as served" if len(found.front) > 1 else "as served"
+    console.say(f"{what}: {knee.name} ({how}: {served})")
     console.say(
         f"hypervolume {found.volume:.4g} better than {reference}; {size} validation samples,"
         f" {intervals}"

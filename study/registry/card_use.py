@@ -45,6 +45,7 @@ def use_section(facts: Facts, name: str) -> list[str]:
         "```sh",
         "export MLFLOW_TRACKING_URI=... MLFLOW_DEFAULT_PREDICTION_DEVICE=cpu",
         f"mlflow models serve -m {uri} --env-manager local -p 5051 &",
+        "# once it says that it runs, which can take half a minute:",
         (
             "curl -s http://127.0.0.1:5051/invocations -H 'Content-Type: application/json'"
             " -d @request.json"

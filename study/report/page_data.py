@@ -24,7 +24,7 @@ from study.report.figure_set import Gallery
 from study.report.figures import bins_note
 from study.report.page_confirmation import confirmed, words_of
 from study.report.page_curves import curves
-from study.report.page_numbers import number, spread
+from study.report.page_numbers import amount, number, spread
 from study.report.page_reliability import diagrams
 from study.report.style import BIN_KEY, COLOURS, HEADINGS, MARKERS, displayed
 from study.schema.objective import as_served, epoch_note, plain_name
@@ -334,8 +334,8 @@ def _budget(planned: int, records: Trials) -> list[str]:
         else:
             times = f" (a factor of {totals[most] / totals[least]:.3g})" if totals[least] else ""
             sentences.append(
-                f"The {unit} differ: {most} used {totals[most]:,.0f}, {least}"
-                f" {totals[least]:,.0f}{times}."
+                f"The {unit} differ: {most} used {amount(totals[most])}, {least}"
+                f" {amount(totals[least])}{times}."
             )
     sentences.append("Seconds are wall-clock time and depend on the machine's load.")
     return sentences

@@ -22,3 +22,8 @@ def spread(values: Sequence[float]) -> list[float | None] | None:
         number(statistics.fmean(values)),
         number(statistics.stdev(values)) if len(values) > 1 else None,
     ]
+
+
+def amount(count: float) -> str:
+    """`1,234`, `0.83`."""
+    return f"{count:,.0f}" if count >= 100 else f"{count:.2g}"
