@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     "--metrics",
     "named",
     metavar="NAMES",
-    help="Metrics of a table, such as error,ece,mce; all: every one that papers print.",
+    help="Metrics of a table, such as error,ece,mce; all: those that papers print, and your own.",
 )
 @objectives_option
 @bootstrap_option
@@ -104,7 +104,6 @@ def report(
         )
     if named is not None and form == "html":
         raise click.UsageError("--metrics is for a table. Add --format latex, csv or md.")
-    asked = None if named is None else _metrics(named)
     from study.store.seen import seen_by
     from study.store.study import open_study
 
@@ -114,20 +113,22 @@ def report(
     if form == "html":
         _page(opened, output, shown, every, bootstrap, level, tracking)
     else:
+        asked = None if named is None else _metrics(named, opened)
         _table(opened, form, output, asked, bootstrap, level)
 
 
-def _metrics(named: str) -> list[str]:
+def _metrics(named: str, studies: Sequence[Study]) -> list[str]:
     """The metrics of a table. Raises FieldError."""
-    from study.report.comparison import METRICS
+    from study.report.table_columns import available_in
 
+    known = available_in(studies)
     if named == "all":
-        return METRICS
+        return known
     names = [name.strip() for name in named.split(",")]
     for name in names:
-        if name not in METRICS:
+        if name not in known:
             found = f"there is no column '{name}'"
-            raise FieldError("--metrics", found, nearest(name, [*METRICS, "all"]))
+            raise FieldError("--metrics", found, nearest(name, [*known, "all"]))
     return names
 
 

@@ -15,6 +15,13 @@ from typing import Literal
 
 from study.analysis import pareto
 from study.analysis.ranking import Ranking, set_aside_line
+from study.report.table_columns import (
+    COLUMNS,
+    SHOWN,
+    further,
+    resampled_with,
+    with_scaled,
+)
 from study.schema.matters import matters_in
 from study.schema.objective import Objective, epoch_note, plain_name
 from study.store.files import stored_predictions
@@ -28,15 +35,8 @@ from study.uncertainty.methods import (
     floors_over_seeds,
 )
 from study.uncertainty.words import AS_GOOD, NOT_TOLD, word_for
-from trainables.metrics import AFTER_TEMPERATURE, ours
+from trainables.metrics import AFTER_TEMPERATURE
 from trainables.problems import FieldError
-
-# Smaller is better in all.
-METRICS = [name for name, metric in ours().items() if metric.heading]
-COLUMNS = tuple(chain(*((metric, AFTER_TEMPERATURE + metric) for metric in METRICS)))
-# What some hundred samples can tell, with the objectives; a calibration error of a bin, or of a
-# class, is known within several points.
-SHOWN = ("error", "nll", "brier")
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class ComparisonTable:
 
     blocks: tuple[Block, ...]
     notes: tuple[str, ...] = field(default=())  # what was left out and why
-    asked: tuple[str, ...] | None = None  # of METRICS; None: SHOWN and the objectives
+    asked: tuple[str, ...] | None = None  # without `ts_`; None: SHOWN and the objectives
 
     @property
     def rows(self) -> list[TableRow]:
@@ -128,7 +128,8 @@ class ComparisonTable:
         if names is None:
             objectives = chain(*(block.objectives for block in self.blocks))
             names = (*SHOWN, *(plain_name(one.metric) for one in objectives))
-        wanted = [name for name in COLUMNS if plain_name(name) in names]
+        known = [*COLUMNS, *with_scaled(further(names))]
+        wanted = [name for name in known if plain_name(name) in names]
         measured = [name for name in wanted if any(row.values(name) for row in rows)]
         return [name for name in measured if not _repeated(name, rows)]
 
@@ -245,11 +246,12 @@ def with_ties(
 
     Raises FieldError.
     """
+    wanted = resampled_with(block.objectives, bool(block.in_groups))
     floors = {
-        label: floors_over_seeds(of, COLUMNS, resamples, level) for label, of in networks.items()
+        label: floors_over_seeds(of, wanted, resamples, level) for label, of in networks.items()
     }
     return replace(
-        block, methods=compare_methods(networks, COLUMNS, resamples, level), floors=floors
+        block, methods=compare_methods(networks, wanted, resamples, level), floors=floors
     )
 
 
@@ -272,7 +274,7 @@ def combine(
 ) -> ComparisonTable:
     """One table of several studies, with notes on what cannot be compared across them.
 
-    asked: the metrics to show, of METRICS. Raises FieldError if there is nothing to show, or a
+    asked: the metrics to show. Raises FieldError if there is nothing to show, or a
     study is given twice.
     """
     if not blocks:

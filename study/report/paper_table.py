@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 from study.answer.phrases import first_upper
 from study.report.comparison import Block, Cell, ComparisonTable, TableRow
+from study.report.table_columns import heading, not_shown, shown
 from study.schema.printable import csv_cell
 from study.uncertainty.intervals import percent
 from study.uncertainty.words import AS_GOOD
-from trainables.metrics import AFTER_TEMPERATURE, describe
+from trainables.metrics import AFTER_TEMPERATURE
 from trainables.plain import Value
 
 
@@ -60,6 +61,7 @@ def caption(table: ComparisonTable, marks: Marks) -> str:
         units,
         f"{scaled}.",
         *_of_seeds(table, marks),
+        *_of_columns(table),
     ]
     if any(row.chosen_from > 1 for row in table.rows):
         sentences.append(
@@ -93,12 +95,13 @@ def _floors_of(table: ComparisonTable, block: Block, marks: Marks) -> str:
     """`Floor (...): ECE 1.65 to 3.79, ECE TS 1.62 to 2.20.`: a row's lowest mean to the highest."""
     parts = []
     for name in table.with_floors:
-        title, after = _heading(name)
-        factor, decimals = (100, describe(name).decimals) if marks.errors_in == "%" else (1, 4)
-        means = [floors[name].mean * factor for floors in block.floors.values() if name in floors]
+        means = [floors[name].mean for floors in block.floors.values() if name in floors]
         if means:
-            shown = f"{min(means):.{decimals}f} to {max(means):.{decimals}f}"
-            parts.append(f"{title.split(' (')[0]}{' TS' * after} {shown}")
+            ends = [
+                shown(mean, name) if marks.errors_in == "%" else f"{mean:.4f}"
+                for mean in (min(means), max(means))
+            ]
+            parts.append(f"{_in_words(name)} {' to '.join(ends)}")
     if not parts:
         return ""
     where = f" in {block.study}" if len(table.blocks) > 1 else ""
@@ -133,6 +136,17 @@ def _of_seeds(table: ComparisonTable, marks: Marks) -> list[str]:
     return sentences
 
 
+def _of_columns(table: ComparisonTable) -> list[str]:
+    """The columns that are not compared beside others that are, and what has no column."""
+    compared = set(chain(*(block.methods for block in table.blocks)))
+    names = [_in_words(name) for name in table.columns if compared and name not in compared]
+    sentences = [f"Not compared: {', '.join(names)}."] if names else []
+    objectives = chain(*(block.objectives for block in table.blocks))
+    if absent := not_shown(objectives):
+        sentences.append(f"Without a column, as higher is better: {', '.join(absent)}.")
+    return sentences
+
+
 def _runs(row: TableRow) -> str:
     if row.chosen_from > 1:
         return f"best of {row.chosen_from}"
@@ -143,18 +157,14 @@ def _seeds(count: int) -> str:
     return f"{count} seed{'s' * (count != 1)}"
 
 
-def _heading(name: str) -> tuple[str, bool]:
-    """The column heading with its unit, and whether it is after temperature scaling."""
-    metric = describe(name)
-    return f"{metric.heading} ({metric.unit or '%'})", metric.name != name
+def _in_words(name: str) -> str:
+    title, _, after = heading(name)
+    return f"{title}{' TS' * after}"
 
 
 def _numbers(cell: Cell, name: str) -> tuple[str, str | None]:
     """Mean and std in the column's unit, rounded."""
-    metric = describe(name)
-    factor = 1 if metric.unit else 100
-    std = None if cell.std is None else f"{cell.std * factor:.{metric.decimals}f}"
-    return f"{cell.mean * factor:.{metric.decimals}f}", std
+    return shown(cell.mean, name), None if cell.std is None else shown(cell.std, name)
 
 
 def _lines(
@@ -176,7 +186,8 @@ def to_latex(table: ComparisonTable) -> str:
     """A `table*` across both columns, scaled down if too wide; needs booktabs and graphicx."""
     columns = table.columns
     groups = [
-        (title, len(list(found))) for title, found in groupby(_heading(name)[0] for name in columns)
+        (title, len(list(found)))
+        for title, found in groupby(heading(name).with_unit for name in columns)
     ]
     first = " & ".join(
         ["", ""] + [rf"\multicolumn{{{size}}}{{c}}{{{escaped(title)}}}" for title, size in groups]
@@ -187,7 +198,7 @@ def to_latex(table: ComparisonTable) -> str:
         for start, (_, size) in zip(starts, groups, strict=True)
     ]
     second = " & ".join(
-        ["Method", "Runs", *("TS" if _heading(name)[1] else "" for name in columns)]
+        ["Method", "Runs", *("TS" if heading(name).after else "" for name in columns)]
     )
     lines = [
         r"\begin{table*}[t]",
@@ -237,10 +248,8 @@ def escaped(text: str) -> str:
 def to_markdown(table: ComparisonTable) -> str:
     """A table per study, and the caption below them."""
     columns = table.columns
-    titles = [
-        f"{title.split(' (')[0]}, TS ({title.split(' (')[1]}" if after else title
-        for title, after in map(_heading, columns)
-    ]
+    headings = map(heading, columns)
+    titles = [one._replace(title=f"{one.title}{', TS' * one.after}").with_unit for one in headings]
     lines = []
     for block in table.blocks:
         lines += [f"**{block.study}**, {block.split} split", ""]

@@ -15,7 +15,6 @@ from pytest import approx
 
 from study.cli import main
 from study.report.comparison import (
-    METRICS,
     TableRow,
     block_of_search,
     block_of_tests,
@@ -24,6 +23,7 @@ from study.report.comparison import (
     with_ties,
 )
 from study.report.paper_table import MARKDOWN, caption, to_csv, to_latex, to_markdown
+from study.report.table_columns import METRICS
 from study.schema.objective import Objective
 from study.uncertainty.methods import NetworkPredictions
 from tests.study.made import made_study
