@@ -18,6 +18,7 @@ from trainables.config import TrialConfig
 from trainables.loading.batches import DeviceSplit
 from trainables.loading.trial_data import prepared_for, trial_data
 from trainables.outputs.classifier import PREDICTION_BATCH
+from trainables.outputs.outcome import Outcome
 from trainables.plain import Plain
 from trainables.training import checkpoint
 from trainables.training.attempt import Assignment, Attempt
@@ -124,8 +125,8 @@ def probe_trial(
 ) -> Cost:
     """Train a part of the trial `config` (plain values) twice, the second time all warm.
 
-    digest: of its data. resources: cpu, gpu. also: metrics as in `Predictions.evaluate`. folder:
-    for its files, which are removed. process_start: of this process, if known.
+    digest: of its data. resources: cpu, gpu. also: the objectives. folder: for its files, which are
+    removed. process_start: of this process, if known.
     """
     device = prepared_device(resources)
     trial = TrialConfig.from_mapping(config)
@@ -141,10 +142,13 @@ def probe_trial(
         learner = PartLearner(trial, trial_data(trial, device, digest), device)
         return learner, learner.now().since(began)
 
+    undefined: list[str] = []
+
     def end(learner: PartLearner) -> Clock:
         before = learner.now()
         learner.left_out = NO_TIME
-        Attempt(assignment).finish(learner)  # one attempt writes its model once
+        outcome = Attempt(assignment).finish(learner)  # one attempt writes its model once
+        undefined.extend(_not_finite(outcome, also))
         return learner.now().since(before).plus(learner.left_out)
 
     cold, cold_build = build()
@@ -183,10 +187,19 @@ def probe_trial(
         device_memory=_device_peak(device),
         epochs=len(spent) + 3,
         diverged=learner.diverged,
+        undefined=undefined[0] if undefined else None,
     )
     learner.leave()
     shutil.rmtree(written)
     return cost
+
+
+def _not_finite(outcome: Outcome, objectives: Collection[str]) -> Iterator[str]:
+    """The objectives that have no value, or an infinite one: a trial fails then."""
+    for name in objectives:
+        value = (outcome.metrics or {}).get(name, math.nan)
+        if not math.isfinite(value):
+            yield f"objective {name} is {value}"
 
 
 def _spread(epochs: int, most: float) -> list[int]:

@@ -45,6 +45,7 @@ class MethodPrediction:
     memory: int
     device_memory: int | None
     diverged: str | None = None  # what was not finite in a probed trial, and where
+    undefined: str | None = None  # the objective that was not finite
 
 
 @dataclass(frozen=True)
@@ -158,6 +159,7 @@ def _of_method(spec: StudySpec, label: str, probes: Probes, stopping: bool) -> M
         max(cost.memory for _, cost in probes),
         max(devices, default=None),
         next((cost.diverged for _, cost in probes if cost.diverged), None),
+        next((cost.undefined for _, cost in probes if cost.undefined), None),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict
 
-from study.analysis.prediction import Prediction
+from study.analysis.prediction import MethodPrediction, Prediction
 from study.store.spending import UNITS
 from study.terminal.console import human_bytes
 from study.terminal.layout import Table
@@ -74,12 +74,19 @@ def prediction_lines(
             f"checkpoints: none; trials are shorter than checkpoint_seconds ({human_bytes(largest)}"
             " each)"
         )
-    for method in found.methods:
-        if method.diverged is not None:
-            yield (
-                f"{method.label}: {method.diverged} in the probe. In a study such a trial fails."
-                " Lower optimizer.lr, or change the method's settings, or its loss if it is yours."
-            )
+    yield from filter(None, map(_warning, found.methods))
+
+
+def _warning(method: MethodPrediction) -> str:
+    """What was not finite, so that trials fail; empty if all was."""
+    found = method.diverged or method.undefined
+    if found is None:
+        return ""
+    mend = "Choose another objective, or mend the metric if it is yours."
+    if method.diverged is not None:
+        mend = "Lower optimizer.lr, or change the method's settings, or its loss if it is yours."
+    fails = "In a study such a trial fails."
+    return f"warning: {method.label}: {found} in the probe. {fails} {mend}"
 
 
 def _hours(found: Prediction) -> str:

@@ -97,6 +97,43 @@ def test_a_number_of_any_kind(result: str, value: float, tmp_path: Path, made: P
     assert made.evaluate(also=["rarely"])["rarely"] == value
 
 
+@pytest.mark.parametrize(
+    ("described", "result", "said"),
+    [
+        ('{"kind": "fraction"}', "1.0000001", ""),
+        ('{"kind": "calibration"}', "-0.25", ""),  # as of an unbiased estimate
+        ('{"kind": "score", "largest": None, "reference": 9.0}', "-70.0", ""),
+        ('{"kind": "fraction", "largest": None, "reference": 9.0}', "93.5", ""),
+        (
+            '{"kind": "fraction"}',
+            "93.5",
+            'gives 93.5, but values lie in [0, 1]. Write "largest": the largest value, or "largest"'
+            ': null and "reference": a bad value, for values without a bound, in METRICS.',
+        ),
+        (
+            '{"kind": "fraction", "better": "higher"}',
+            "-0.1",
+            'gives -0.1, but values lie in [0, 1]. Write "largest": null for values without a',
+        ),
+        ('{"kind": "score", "largest": 4}', "-0.1", "gives -0.1, but values lie in [0, 4]. Write"),
+        ('{"kind": "score"}', "float('inf')", "gives inf, but values lie in [0, 1]. Write"),
+        ('{"kind": "calibration"}', "-1.5", "gives -1.5, but values lie in [-1, 1]. Write"),
+    ],
+)
+def test_a_value_out_of_its_range_is_refused(
+    described: str, result: str, said: str, tmp_path: Path, made: Predictions
+) -> None:
+    text = GAP.replace('{"better": "higher", "largest": None}', described)
+    use_extensions(folder(tmp_path, text, result))
+    if not said:
+        assert made.evaluate(also=["rarely"])["rarely"] == float(result)
+        return
+    with pytest.raises(FieldError) as refused:
+        made.evaluate(also=["rarely"])
+    place = "extensions: metrics/mine.py, line 18, in rarely"
+    assert str(refused.value).startswith(f"{place}: {said}")
+
+
 def test_nan_is_undefined(tmp_path: Path, made: Predictions) -> None:
     use_extensions(folder(tmp_path, result="float('nan')"))
     assert "rarely" not in made.evaluate(also=["rarely"])

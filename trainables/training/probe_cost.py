@@ -21,3 +21,4 @@ class Cost:
     device_memory: int | None  # of the GPU, at its peak; None on a CPU
     epochs: int  # trained for this
     diverged: str | None = None  # the loss, or the validation NLL, that was not finite, and where
+    undefined: str | None = None  # the objective that was not finite

@@ -145,9 +145,19 @@ def test_what_diverged_in_the_probe_is_said_with_its_method() -> None:
         if "diverged" in line or "nan" in line
     )
     assert line.startswith(
-        "focal: loss is nan at epoch 1 (optimizer.lr=0.1) in the probe. In a study such a trial"
-        " fails."
+        "warning: focal: loss is nan at epoch 1 (optimizer.lr=0.1) in the probe. In a study such a"
+        " trial fails."
     )
+
+
+def test_an_objective_without_a_value_in_the_probe_is_warned_of() -> None:
+    none = Cost(**{**MEASURED.__dict__, "undefined": "objective gap is nan"})
+    found = predict(study(), {"cross_entropy": [(1.0, MEASURED)], "focal": [(1.0, none)]}, slots=4)
+    lines = prediction_lines(found, None, None, None)
+    assert [line for line in lines if line.startswith("warning:")] == [
+        "warning: focal: objective gap is nan in the probe. In a study such a trial fails. Choose"
+        " another objective, or mend the metric if it is yours."
+    ]
 
 
 def test_early_stopping_is_predicted_with_its_limits() -> None:

@@ -6,6 +6,7 @@ What reads a study takes their descriptions from the files' text. What trains al
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 FOLDER = Folder("metric", "trainables.metrics")
+SLACK = 1e-6  # of the largest value: float32 rounds
 EXAMPLE = 'METRICS = {"mine": {"better": "lower", "matters": 0.01}}'
 # Columns of `calstudy trials --csv` and of each epoch's row.
 TAKEN = {
@@ -116,9 +118,30 @@ def own_function(metric: Metric) -> Callable[..., Tensor]:
                 raise
             raise FieldError("extensions", f"{place}: {in_a_line(error)}") from error
         line = getattr(getattr(function, "__code__", None), "co_firstlineno", 1)
-        return _one_number(found, f"{where}, line {line}, in {metric.function}")
+        place = f"{where}, line {line}, in {metric.function}"
+        one = _one_number(found, place)
+        _check_range(metric, float(one), place)
+        return one
 
     return measured
+
+
+def _check_range(metric: Metric, value: float, place: str) -> None:
+    """Raise FieldError for a value beyond `largest`, or below 0.
+
+    An estimate of a calibration error that has no bias may be below 0: ours are.
+    """
+    if metric.largest is None or math.isnan(value):
+        return
+    least = -metric.largest if metric.kind == "calibration" else 0.0
+    slack = SLACK * metric.largest
+    if least - slack <= value <= metric.largest + slack:
+        return
+    found = f"gives {value:.6g}, but values lie in [{least:g}, {metric.largest:g}]"
+    bad = ' and "reference": a bad value,' if metric.better == "lower" else ""
+    wider = '"largest": the largest value, or ' if value > 0 else ""
+    mend = f'Write {wider}"largest": null{bad} for values without a bound, in METRICS.'
+    raise FieldError("extensions", f"{place}: {found}", mend)
 
 
 def _one_number(found: Any, place: str) -> Tensor:
