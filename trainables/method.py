@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from trainables.fields import Settings
 from trainables.model import Network
-from trainables.plugins import file_of
+from trainables.plugins import file_of, place_of
 from trainables.problems import FieldError
 
 
@@ -260,8 +260,13 @@ class AuxiliaryMethod(Wrapper, ABC):
         # A subclass that overrides loss calls this for the base's loss.
         if type(self).term is AuxiliaryMethod.term:
             return base
+        if not isinstance(base, Tensor):
+            check_loss(self.base, base)
         weight: float = self.weight  # type: ignore[attr-defined]  # subclasses declare the field
-        return base + weight * self.term(logits, require_labels(self, targets))
+        term = self.term(logits, require_labels(self, targets))
+        if not isinstance(term, Tensor):
+            check_loss(self, term, ("term",))
+        return base + weight * term
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -293,7 +298,33 @@ def require_labels(method: Method, targets: Tensor) -> Tensor:
     return targets
 
 
-def no_mean(method: Method, loss: Tensor) -> FieldError:
-    """The error of a loss that is no single number."""
-    found = f"{file_of(type(method))}: a loss is one number, got a tensor {list(loss.shape)}"
-    return FieldError("extensions", found, "Return the mean over the batch.")
+def check_loss(method: Method, loss: Any, hooks: Sequence[str] = ("step", "loss")) -> None:
+    """Raise FieldError for a loss that is no single number, or that nothing can be learned from.
+
+    hooks: those of a user's own that may have given it.
+    """
+    got = f"got {type(loss).__name__ if loss is not None else None}"
+    mend = "Return a tensor, such as cross_entropy_loss(logits, targets) gives."
+    if isinstance(loss, Tensor):
+        if loss.requires_grad and not loss.shape:
+            return
+        got = f"got a tensor {list(loss.shape)}"
+        mend = "Return the mean over the batch."
+        if not loss.requires_grad:
+            got = "got a tensor without a gradient"
+            mend = "Compute it from the logits, without .detach(), .item() and torch.no_grad()."
+    elif isinstance(loss, float | int):
+        mend = "Return the tensor itself, without .item() or float()."
+    found = f"{_given_by(method, hooks)}: a loss is one number that depends on the logits, {got}"
+    raise FieldError("extensions", found, mend)
+
+
+def _given_by(method: Method, hooks: Sequence[str]) -> str:
+    """The place of a user's own hook, of the method or of one that it wraps; else its name."""
+    each: Any = method
+    while each is not None:
+        for hook in hooks:
+            if place := place_of(getattr(type(each), hook, None)):
+                return place
+        each = getattr(each, "base", None)
+    return file_of(type(method))

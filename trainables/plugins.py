@@ -274,6 +274,15 @@ def raised_at(error: BaseException) -> str | None:
     return f"{file}, line {line}{inside}"
 
 
+def place_of(function: Any) -> str | None:
+    """Where a function of an extensions folder begins: `methods/mine.py, line 12, in loss`."""
+    code = getattr(function, "__code__", None)
+    module = str(getattr(function, "__module__", None))
+    if code is None or not module.startswith(LOADED):
+        return None
+    return f"{_file(module)}, line {code.co_firstlineno}, in {code.co_name}"
+
+
 def _own_frame(error: BaseException) -> tuple[str, int, str] | None:
     """File, line and function of the innermost frame of one's own code."""
     frames = list(traceback.walk_tb(error.__traceback__))

@@ -137,7 +137,7 @@ def _print_between(pair: Pair, level: float) -> None:
         console.say(f"The two models are not compared: {pair.uncompared}")
         return
     one, other = (f"{side.name}'s" for side in pair.sides)
-    console.print(differences_table(pair.one.study, dict(pair.between), one, other, level))
+    console.print(differences_table(pair.one.study, dict(pair.between), one, other, level, {}))
     if without := no_intervals_of(each.metric for each in pair.objectives):
         console.say(f"{without}.")
     console.say(

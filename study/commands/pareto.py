@@ -292,14 +292,22 @@ def _compare(
     trials = study.records()
     one, other = (trials.named(name, "compare") for name in names)
     found = compare(study, one, other, resamples, level=level)
+    bare = {
+        name: (one.metrics[name], other.metrics[name])
+        for name in (each.metric for each in study.objectives)
+        if name not in found and name in one.metrics and name in other.metrics
+    }
     if as_json:
-        metrics = {name: difference._asdict() for name, difference in found.items()}
+        values = {name: difference._asdict() for name, difference in found.items()}
+        for name, (first, second) in bare.items():
+            ends = {"low": None, "high": None}
+            values[name] = {"one": first, "other": second, "estimate": first - second, **ends}
         how = {"resamples": resamples, "level": level}
         pair = {"one": one.name, "other": other.name}
-        print_json({**plain_head(study), **pair, **how, "metrics": metrics})
+        print_json({**plain_head(study), **pair, **how, "metrics": values})
         return
     say_afterwards(study)
-    console.print(differences_table(study, found, one.name, other.name, level))
+    console.print(differences_table(study, found, one.name, other.name, level, bare))
     recorded = study.recorded
     console.say(
         f"{recorded.sizes['validation']} validation samples{recorded.in_groups('validation')}, the"

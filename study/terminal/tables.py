@@ -193,9 +193,17 @@ def post_hoc_table(rows: dict[str, dict[str, float]]) -> Table:
 
 
 def differences_table(
-    study: Study, found: dict[str, Difference], one: str, other: str, level: float
+    study: Study,
+    found: dict[str, Difference],
+    one: str,
+    other: str,
+    level: float,
+    bare: Mapping[str, tuple[float, float]],
 ) -> Table:
-    """One row per metric: two trials, their difference, its interval, and the first's word."""
+    """One row per metric: two trials, their difference, its interval, and the first's word.
+
+    bare: both values of metrics without intervals.
+    """
     from study.uncertainty.intervals import Interval, percent
     from study.uncertainty.words import word_for
 
@@ -208,6 +216,9 @@ def differences_table(
         word = word_for(Interval(estimate, low, high), name, matters)
         values = (f"{first:.4f}", f"{second:.4f}", f"{estimate:+.4f}")
         made.add_row(name, *values, f"[{low:+.4f}, {high:+.4f}]", word)
+    for name, (first, second) in bare.items():
+        values = (f"{first:.4f}", f"{second:.4f}", f"{first - second:+.4f}")
+        made.add_row(name, *values, "-", "-")
     return made
 
 

@@ -134,6 +134,18 @@ def test_a_value_out_of_its_range_is_refused(
     assert str(refused.value).startswith(f"{place}: {said}")
 
 
+@pytest.mark.parametrize("given", ["logits", "logits, labels, groups, weights", "*, logits"])
+def test_what_it_takes_is_said_before_it_is_called(given: str, tmp_path: Path) -> None:
+    text = GAP.replace("def rarely(logits, labels):", f"def rarely({given}):")
+    use_extensions(folder(tmp_path, text))
+    with pytest.raises(FieldError) as refused:
+        metrics.load_own(["rarely"])
+    assert str(refused.value) == (
+        f"extensions: metrics/mine.py, line 18, in rarely: takes ({given}), but calstudy passes"
+        " (logits, labels). Write def rarely(logits, labels)."
+    )
+
+
 def test_nan_is_undefined(tmp_path: Path, made: Predictions) -> None:
     use_extensions(folder(tmp_path, result="float('nan')"))
     assert "rarely" not in made.evaluate(also=["rarely"])

@@ -220,6 +220,18 @@ class Beside(Plain):
         return logits
 
 
+class TwoHeads(Plain):
+    """Its logits are the sum of two linear layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.other = nn.Linear(self.fc.in_features, K)
+
+    def forward(self, x: Tensor) -> Any:
+        before = self.before(x)
+        return self.fc(before) + self.other(before)
+
+
 def with_last(last: Callable[[Tensor], Any], out: int = K) -> Callable[[], nn.Module]:
     return lambda: Plain(last, out)
 
@@ -265,6 +277,11 @@ EITHER = f"{PARTED}, or a module that ends in its last nn.Linear."
         (DropsLogits, "does more than its last linear layer, `fc`, in training mode", EITHER),
         (Auxiliary, "gives features tuple, not [N, D], in training mode", EITHER),
         (Twice, "calls its last linear layer, `fc`, 2 times", f"{PARTED}."),
+        (
+            TwoHeads,
+            "more than its last linear layer, `other`, gives the logits",
+            f"{PARTED}.",
+        ),
         (
             Tied,
             "shares the weights of its last linear layer, `fc`, with `other`",

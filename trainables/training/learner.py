@@ -17,7 +17,7 @@ from trainables import metrics
 from trainables.config import TrialConfig
 from trainables.loading.batches import DeviceSplit, mirrored_in_turn
 from trainables.loading.trial_data import TrialData
-from trainables.method import Batch, Task, no_mean
+from trainables.method import Batch, Task, check_loss
 from trainables.methods.shared.entropy import entropy
 from trainables.models.shared.whole_module import network_of
 from trainables.outputs.classifier import PREDICTION_BATCH, Classifier
@@ -159,8 +159,7 @@ class Learner:
     def update(self, loss: Tensor) -> None:
         """Backward pass and one optimizer step at the current learning rate."""
         assert self._now is not None
-        if loss.shape:
-            raise no_mean(self.config.method, loss)
+        check_loss(self.config.method, loss)
         self.weights.backward(loss)
         self.weights.update(self._now.learning_rate)
 

@@ -322,3 +322,28 @@ def test_a_metric_of_ones_own_is_read_where_it_was_recorded_and_never_run(tmp_pa
     assert shown.startswith("--objectives: no trial recorded unsaid, and a metric of your own is")
     shown = here("answer", "own", "--objectives", "mine", *at, check=2)
     assert shown.startswith("--objectives: mine does not say which difference matters. Leave it")
+
+
+def test_two_trials_are_compared_by_an_objective_without_intervals(tmp_path: Path) -> None:
+    values = [0.002, 0.005]
+    first = random_predictions(0)
+    made = [first, Predictions(random_predictions(1).logits, first.labels)]
+    made_study(
+        tmp_path,
+        "two",
+        {
+            "cross_entropy": [
+                ({**one.evaluate(), "skce": value}, [])
+                for one, value in zip(made, values, strict=True)
+            ]
+        },
+        objectives=(*OBJECTIVES, Objective("skce", "minimize")),
+        predictions=lambda label, number: made[number],
+    )
+    words = ("--compare", "cross_entropy/0", "cross_entropy/1", "--bootstrap", 100)
+    at = ("--storage", tmp_path)
+    (line,) = [one for one in here("pareto", "two", *words, *at).splitlines() if "skce " in one]
+    assert line.split() == ["skce", "0.0020", "0.0050", "-0.0030", "-", "-"]
+    found = here_json("pareto", "two", *words, *at)["metrics"]["skce"]
+    assert (found["one"], found["other"]) == (0.002, 0.005)
+    assert (found["low"], found["high"]) == (None, None)

@@ -132,7 +132,8 @@ def test_a_loss_that_is_no_mean(tmp_path: Path) -> None:
         tmp_path, "methods/mine.py", METHOD.format(line="return logits[:, 0]"), methods=["mine"]
     )
     said = (
-        "methods/mine.py: a loss is one number, got a tensor [64]. Return the mean over the batch."
+        "methods/mine.py, line 8, in loss: a loss is one number that depends on the logits, got a"
+        " tensor [64]. Return the mean over the batch."
     )
     assert said in here("run", spec, "--storage", tmp_path, check=1)
     probed = here("plan", spec, "--probe", "--storage", tmp_path / "other", check=2)

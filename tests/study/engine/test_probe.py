@@ -129,7 +129,7 @@ def test_a_loss_that_is_no_number_is_said_with_its_method(tmp_path: Path) -> Non
     shown = here("plan", spec, "--probe", "--storage", tmp_path / "studies")
     (line,) = (line for line in shown.splitlines() if "in the probe" in line)
     assert line.startswith(
-        "warning: undefined: loss is nan at epoch 1 (optimizer.lr=0.1) in the probe. In a study such"
+        "warning: undefined: loss is nan at epoch 1 (optimizer.lr=0.1) in the probe. In a study"
     )
     assert "Lower optimizer.lr, or change the method's settings" in line
 

@@ -6,6 +6,7 @@ What reads a study takes their descriptions from the files' text. What trains al
 from __future__ import annotations
 
 import ast
+import inspect
 import math
 import re
 from collections.abc import Callable, Collection, Iterable
@@ -16,13 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainables.metrics.shared.metric import Metric, metrics_in, refuse_twice
-from trainables.plugins import Folder, in_a_line, raised_at, stems
+from trainables.plugins import Folder, in_a_line, place_of, raised_at, stems
 from trainables.problems import FieldError, UserError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 FOLDER = Folder("metric", "trainables.metrics")
+OPTIONS = ("bins", "calibrated", "groups")  # passed to a function that takes them
 SLACK = 1e-6  # of the largest value: float32 rounds
 EXAMPLE = 'METRICS = {"mine": {"better": "lower", "matters": 0.01}}'
 # Columns of `calstudy trials --csv` and of each epoch's row.
@@ -107,23 +109,39 @@ def own_function(metric: Metric) -> Callable[..., Tensor]:
     if not callable(function):
         raise FieldError("extensions", f"{where}: {metric.function} is no function")
 
+    place = place_of(function) or f"{where}, in {metric.function}"
+    _check_signature(metric, function, place)
+
     @wraps(function)
     def measured(logits: Tensor, labels: Tensor, **options: Any) -> Tensor:
         try:
             with torch.no_grad():
                 found = function(logits.clone(), labels.clone(), **options)
         except (Exception, SystemExit) as error:
-            place = raised_at(error)
-            if isinstance(error, MemoryError | UserError) or place is None:
+            line = raised_at(error)
+            if isinstance(error, MemoryError | UserError) or line is None:
                 raise
-            raise FieldError("extensions", f"{place}: {in_a_line(error)}") from error
-        line = getattr(getattr(function, "__code__", None), "co_firstlineno", 1)
-        place = f"{where}, line {line}, in {metric.function}"
+            raise FieldError("extensions", f"{line}: {in_a_line(error)}") from error
         one = _one_number(found, place)
         _check_range(metric, float(one), place)
         return one
 
     return measured
+
+
+def _check_signature(metric: Metric, function: Callable[..., Any], place: str) -> None:
+    """Raise FieldError if the function does not take what calstudy passes."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # a function in C tells none
+        return
+    options = {name: None for name in OPTIONS if name in signature.parameters}
+    try:
+        signature.bind(None, None, **options)
+    except TypeError:
+        found = f"takes {signature}, but calstudy passes (logits, labels)"
+        mend = f"Write def {metric.function}(logits, labels)."
+        raise FieldError("extensions", f"{place}: {found}", mend) from None
 
 
 def _check_range(metric: Metric, value: float, place: str) -> None:

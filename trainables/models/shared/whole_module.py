@@ -94,6 +94,9 @@ def _watched(module: nn.Module, shape: tuple[int, ...], classes: int) -> tuple[s
         try:
             features = _output(network.features, batch, training)
         except FieldError as error:
+            if _is_beside(layer, first, classes):
+                found = f"more than its last linear layer, `{path}`, gives the logits"
+                raise FieldError("", found, f"{PARTED}.") from error.__cause__
             why = in_a_line(error.__cause__ or error)
             found = f"fails without its last linear layer, `{path}`: {why}"
             raise FieldError("", found, MEND) from error.__cause__
@@ -106,6 +109,12 @@ def _watched(module: nn.Module, shape: tuple[int, ...], classes: int) -> tuple[s
             found = f"does more than its last linear layer, `{path}`{_when(training)}"
             raise FieldError("", found, MEND)
     return path, network
+
+
+def _is_beside(layer: nn.Linear, calls: list[Call], classes: int) -> bool:
+    """Whether another linear layer gives [N, K] too, as of two heads that are added."""
+    beside = (call.output for call in calls if call.layer is not layer)
+    return any(isinstance(one, Tensor) and one.shape == (SAMPLES, classes) for one in beside)
 
 
 def _parted(module: nn.Module, path: str) -> Network:
