@@ -25,7 +25,8 @@ from torch import Tensor, nn
 
 from trainables.fields import Settings
 from trainables.model import Network
-from trainables.plugins import file_of, place_of
+from trainables.own_class import place_of
+from trainables.plugins import file_of
 from trainables.problems import FieldError
 
 

@@ -20,9 +20,9 @@ from typing import Any
 
 from trainables.files.atomic import replacing_folder
 from trainables.files.digest import file_digest, known_digest
+from trainables.own_class import LOADED, file_in, own_class
 from trainables.problems import FieldError, nearest
 
-LOADED = "calstudy_extensions."  # what the modules of an extensions folder are called
 SEARCHED = ("methods", "models", "data", "metrics")
 TEXTS = (".md", ".rst", ".txt")
 
@@ -124,7 +124,7 @@ def used_files(label: str, files: Mapping[str, str]) -> dict[str, str]:
         waiting += new
     if not modules or _extensions is None:
         return {}
-    named = {_file(module) for module in modules}
+    named = {file_in(module) for module in modules}
     imported = {
         str(getattr(module, "__file__", None))
         for name, module in list(sys.modules.items())
@@ -216,12 +216,9 @@ class Folder:
         if not isinstance(name, str) or name not in self.names():
             raise FieldError("", f"there is no {self.kind} '{name}'", nearest(name, self.names()))
         module = self.module(name)
-        if not hasattr(module, class_name(name)):
-            raise FieldError(
-                "extensions",
-                f"{self.short}/{name}.py: it must define the class {class_name(name)}",
-            )
-        return getattr(module, class_name(name))
+        if name in self._own():
+            return getattr(module, class_name(name))
+        return own_class(module, f"{self.short}/{name}.py", self.kind, class_name(name))
 
     def module(self, name: str) -> ModuleType:
         """The module of a file, ours or of the extensions folder in use. FieldError if it cannot be
@@ -247,9 +244,9 @@ class Folder:
             del sys.modules[qualified]
             if not isinstance(error, Exception) and raised_in(error) is None:
                 raise
-            raise FieldError(
-                "extensions", f"{self.short}/{name}.py: cannot be imported: {in_a_line(error)}"
-            ) from error
+            found = f"{self.short}/{name}.py: cannot be imported: {in_a_line(error)}"
+            mend = "Write @dataclass(frozen=True)." if "frozen dataclass" in found else ""
+            raise FieldError("extensions", found, mend) from error
         return module
 
 
@@ -274,15 +271,6 @@ def raised_at(error: BaseException) -> str | None:
     return f"{file}, line {line}{inside}"
 
 
-def place_of(function: Any) -> str | None:
-    """Where a function of an extensions folder begins: `methods/mine.py, line 12, in loss`."""
-    code = getattr(function, "__code__", None)
-    module = str(getattr(function, "__module__", None))
-    if code is None or not module.startswith(LOADED):
-        return None
-    return f"{_file(module)}, line {code.co_firstlineno}, in {code.co_name}"
-
-
 def _own_frame(error: BaseException) -> tuple[str, int, str] | None:
     """File, line and function of the innermost frame of one's own code."""
     frames = list(traceback.walk_tb(error.__traceback__))
@@ -295,7 +283,7 @@ def _own_frame(error: BaseException) -> tuple[str, int, str] | None:
     ):
         return None
     frame, line = frames[inside[-1]]
-    return _file(names[inside[-1]]), line, frame.f_code.co_name
+    return file_in(names[inside[-1]]), line, frame.f_code.co_name
 
 
 def is_own(cls: type) -> bool:
@@ -305,11 +293,7 @@ def is_own(cls: type) -> bool:
 
 def file_of(cls: type) -> str:
     """Where a class of an extensions folder is: `models/mine.py`; of another its name."""
-    return _file(cls.__module__) if is_own(cls) else cls.__name__
-
-
-def _file(module: str) -> str:
-    return f"{module.removeprefix(LOADED).replace('.', '/')}.py"
+    return file_in(cls.__module__) if is_own(cls) else cls.__name__
 
 
 def in_a_line(error: BaseException) -> str:

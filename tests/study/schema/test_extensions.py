@@ -108,7 +108,8 @@ def test_a_method_without_a_file_starts_from_its_own_settings(extended):
         (
             {"methods/mine.py": "x = 1"},
             "extensions",
-            "methods/mine.py: it must define the class Mine.",
+            "methods/mine.py: it must define the class Mine. Write @dataclass(frozen=True) class"
+            " Mine(Method): ...",
         ),
         (
             {"methods/mine.py": MINE, "search_spaces/mien.yaml": MINE_SPACE},

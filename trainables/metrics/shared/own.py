@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainables.metrics.shared.metric import Metric, metrics_in, refuse_twice
-from trainables.plugins import Folder, in_a_line, place_of, raised_at, stems
+from trainables.own_class import place_of
+from trainables.plugins import Folder, in_a_line, raised_at, stems
 from trainables.problems import FieldError, UserError
 
 if TYPE_CHECKING:
