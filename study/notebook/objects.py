@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from filelock import FileLock
 
+from study.notebook.frames import check_order
 from study.notebook.places import Place
 from study.notebook.samples import numbered, numbered_groups
 from study.notebook.sources import Coloured, Columns, Shape, Source, source_of
@@ -196,6 +197,8 @@ def _contents(
     with under("groups"):
         groups, names = numbered_groups(given.groups, sizes)
     for name, found in groups.items():
+        with under(f"groups.{name}"):
+            check_order(_samples_of(given.splits[name]), _of_split(given.groups, name), "groups")
         file = groups_of(name)
         digests[file] = written(folder, file, "<i8", found.shape, partial(_alone, found))
     return Contents(classes, sources["train"].columns, digests, names)
@@ -219,6 +222,15 @@ def _samples(
             whole = (len(source), *shape.size)
             digests[file_of(name)] = written(folder, file_of(name), shape.dtype, whole, parts)
     return digests
+
+
+def _samples_of(split: Any) -> Any:
+    """Of a pair its samples."""
+    return split[0] if isinstance(split, tuple | list) else split
+
+
+def _of_split(groups: Any, name: str) -> Any:
+    return groups[name] if isinstance(groups, Mapping) else groups
 
 
 def _alone(found: np.ndarray) -> list[np.ndarray]:

@@ -61,7 +61,11 @@ def kind_of(array: np.ndarray, several: bool) -> Kind:
     if array.dtype != np.uint8:
         raise FieldError("", f"images are {shown}, not uint8", AS_PIXELS)
     if len(shape) == 2:
-        mend = "Write images[:, None]." if several else "Give [1, H, W]: image[None]."
+        mend = (
+            "Write images[:, None]."
+            if several
+            else "Give [1, H, W]: image[None]. Of Hugging Face, give with_format(None)."
+        )
         raise FieldError("", f"images are {shown}, without channels", mend)
     if shape[0] not in CHANNELS and shape[2] in CHANNELS:
         axes = "(0, 3, 1, 2)" if several else "(2, 0, 1)"
@@ -114,6 +118,8 @@ def labels_of(value: Any) -> np.ndarray:
     found = array_of(value)
     if found.ndim != 1:
         mend = "Give one whole number for each sample: [N]."
+        if found.shape[1:] == (1,):
+            mend = f"Take the column: labels{'.iloc' if hasattr(value, 'iloc') else ''}[:, 0]."
         raise FieldError("", f"labels are {found.dtype} {list(found.shape)}", mend)
     if found.dtype.kind == "f":
         other = np.flatnonzero(~(np.isfinite(found) & (found == np.round(found))))

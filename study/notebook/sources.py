@@ -9,7 +9,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from study.notebook.samples import NUMBERS, array_of, as_rows, kind_of, label_of, labels_of
+from study.notebook.frames import check_order, is_frame, names_of, numbers_of, without_labels
+from study.notebook.samples import array_of, as_rows, kind_of, label_of, labels_of
 from trainables.inputs import DTYPES
 from trainables.kinds import Kind
 from trainables.plugins import in_a_line
@@ -79,6 +80,8 @@ def source_of(found: Any, columns: Columns) -> Source:
         raise FieldError("", f"is the class {found.__name__}", mend)
     if isinstance(found, tuple | list) and len(found) == 2 and _is_array(found[0]):
         return InMemory(*found)
+    if is_frame(found):
+        return InMemory(*without_labels(found, columns.label))
     if isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], list):
         return OneByOne(_paired(*found), columns, ())
     if isinstance(found, tuple):
@@ -131,11 +134,12 @@ class InMemory:
 
     def __init__(self, samples: Any, labels: Any) -> None:
         self.classes: tuple[str, ...] = ()
-        self.columns = _names_of(samples)
-        self._samples = _of_frame(samples) if hasattr(samples, "columns") else array_of(samples)
+        self.columns = names_of(samples) if is_frame(samples) else ()
+        self._samples = numbers_of(samples) if is_frame(samples) else array_of(samples)
         self._labels = labels_of(labels)
         self._kind = kind_of(self._samples, several=True)
         _refuse_others(len(self._samples), len(self._labels))
+        check_order(samples, labels, "labels")
 
     def __len__(self) -> int:
         return len(self._samples)
@@ -155,27 +159,6 @@ class InMemory:
 
     def labels(self) -> np.ndarray:
         return self._labels
-
-
-def _names_of(samples: Any) -> tuple[str, ...]:
-    """The columns of a data frame, if all are text and differ."""
-    found = list(getattr(samples, "columns", ()))
-    is_named = all(isinstance(name, str) for name in found) and len(set(found)) == len(found)
-    return tuple(found) if is_named else ()
-
-
-def _of_frame(frame: Any) -> np.ndarray:
-    """The numbers of a data frame. Raises FieldError naming the columns that hold none."""
-    found = array_of(frame)
-    if found.dtype.kind in NUMBERS:
-        return found
-    columns = {name: np.asarray(frame[name]) for name in frame.columns}
-    other = [f"'{name}'" for name, column in columns.items() if column.dtype.kind not in NUMBERS]
-    if other:
-        what = f"the columns {', '.join(other[:5])} hold other than numbers"
-        mend = "Encode text as numbers, fill what is missing, or leave the column out."
-        raise FieldError("", what, mend)
-    return np.column_stack([column.astype(np.float64) for column in columns.values()])
 
 
 def fitted(found: np.ndarray, shape: Shape, place: str) -> np.ndarray:

@@ -229,7 +229,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a bunch": (load_iris(), r"of type Bunch. Give a pair: \(bunch.data, bunch.target\)"),
     "sparse": ((sparse.csr_matrix(ROWS), LABELS), "sparse csr_matrix. Give its toarray()"),
     "bfloat16": ((torch.zeros(60, 5, dtype=torch.bfloat16), LABELS), "torch.bfloat16 is no"),
-    "text": ((TEXT, LABELS), "the columns 't' hold other than numbers. Encode text"),
+    "text": ((TEXT, LABELS), "the column 't' holds other than numbers. Encode text"),
     "holes": ((HOLES, LABELS), r"row \d+, column \d: NaN. Fill it"),
     "too large": ((ROWS.astype(float) * 1e300, LABELS), "row 0, column 0: .* is beyond float32"),
     "other lengths": (Photos(lambda i: (ROWS[i, : 5 - i // 59], 0)), "item 59 is a row of 4"),
