@@ -120,7 +120,9 @@ def build(cls: type, plain: Any) -> Any:
     if cls in FOLDERS:
         return _build_named(cls, plain)
     if not isinstance(plain, Mapping):
-        raise FieldError("", f"must be a mapping of settings, got {plain!r}")
+        is_name = isinstance(plain, str) and any(spec.name == "name" for spec in fields(cls))
+        mend = f"Write {{name: {plain}}}." if is_name else ""
+        raise FieldError("", f"must be a mapping of settings, got {plain!r}", mend)
     return _build_settings(cls, plain)
 
 

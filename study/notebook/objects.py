@@ -18,9 +18,10 @@ import numpy as np
 from filelock import FileLock
 
 from study.notebook.frames import check_order
+from study.notebook.named import Columns
 from study.notebook.places import Place
 from study.notebook.samples import numbered, numbered_groups
-from study.notebook.sources import Coloured, Columns, Shape, Source, source_of
+from study.notebook.sources import Coloured, Shape, Source, source_of
 from study.schema.errors import SpecError, located, under
 from study.store.own_data import ARRAYS, DATA
 from study.store.place import check_place
@@ -41,6 +42,7 @@ from trainables.loading.cache import data_digests
 from trainables.problems import FieldError, nearest
 
 OWN = ("classes", "image", "label", "groups")  # keys that are no options of a data set
+TRAIN = "Give {'train': ...}, or a pair (samples, labels)."
 PAUSE = 1.0  # seconds between two lines of progress
 PAUSE_ON_A_PIPE = 30.0
 
@@ -69,7 +71,7 @@ def given_in(data: Any) -> Given | None:
     splits = {name: data[name] for name in SPLITS if name in data and not _is_plain(data[name])}
     if "name" not in data and "train" in data:
         splits["train"] = data["train"]
-    if not splits:
+    if not splits and ("name" in data or all(_is_of_yaml(value) for value in data.values())):
         return None
     options = {key: value for key, value in data.items() if key not in splits}
     own = {key: options.pop(key) for key in OWN if key in options}
@@ -84,23 +86,29 @@ def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, str | int | float)
 
 
+def _is_of_yaml(value: Any) -> bool:
+    return _is_plain(value) or isinstance(value, os.PathLike | list | Mapping)
+
+
 def _check_keys(
     data: Mapping[str, Any], splits: Mapping[str, Any], options: Mapping[str, Any]
 ) -> None:
     known = {spec.name for spec in fields(Arrays)} - {"path"}
-    if "train" not in splits:
-        mend = "Give {'train': ...}, or a pair (samples, labels)."
-        raise FieldError("train", f"is missing in a {type(data).__name__}", mend)
     if options.get("name", ARRAYS) != ARRAYS:
         found = f"'{options['name']}' reads files, not objects"
         raise FieldError("name", found, f"Write {ARRAYS}, or leave it out.")
     if "path" in options:
         raise FieldError("path", "is where calstudy writes the objects", "Leave it out.")
-    for key in options.keys() - known - {"name"}:
-        meant = [ours for ours, theirs in KNOWN_NAMES.items() if key in theirs]
-        names = sorted({*known, *SPLITS, *OWN})
-        mend = f"Did you mean '{meant[0]}'?" if meant else nearest(str(key), names)
+    for key in (key for key in options if key not in {*known, "name"}):
+        meant = [ours for ours, theirs in KNOWN_NAMES.items() if str(key).lower() in theirs]
+        mend = nearest(str(key), sorted({*known, *SPLITS, *OWN}))
+        if meant:
+            mend = f"Did you mean '{meant[0]}'?"
+        elif not splits and not mend.startswith("Did"):
+            mend = TRAIN
         raise FieldError(str(key), f"there is no key '{key}'", mend)
+    if "train" not in splits:
+        raise FieldError("train", f"is missing in a {type(data).__name__}", TRAIN)
 
 
 def _checked_classes(classes: Any) -> tuple[str, ...] | None:

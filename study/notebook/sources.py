@@ -10,24 +10,16 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from study.notebook.frames import check_order, is_frame, names_of, numbers_of, without_labels
+from study.notebook.named import Columns, class_names, columns_of, kind_of_value, kinds_of
 from study.notebook.samples import array_of, as_rows, kind_of, label_of, labels_of
 from trainables.inputs import DTYPES
 from trainables.kinds import Kind
 from trainables.plugins import in_a_line
-from trainables.problems import FieldError, nearest
+from trainables.problems import FieldError
 
 MANY = 1024  # samples of an array at a time
 TWICE = 100  # items that are read twice
-IMAGES = ("image", "img")  # what a column of images is called
-LABELS = ("label", "labels")
 FORMS = "a pair (samples, labels), or a map-style data set of (sample, label)"
-
-
-class Columns(NamedTuple):
-    """The columns of a data set by name, as the user gives them."""
-
-    image: str | None = None
-    label: str | None = None
 
 
 class Shape(NamedTuple):
@@ -90,7 +82,8 @@ def source_of(found: Any, columns: Columns) -> Source:
         raise FieldError("", f"is of type {type(found).__name__}, without labels", f"Give {FORMS}.")
     _refuse_stream(found)
     if hasattr(found, "features") and hasattr(found, "column_names"):
-        return OneByOne(found, _columns_of(found, columns), _class_names(found, columns))
+        named = columns_of(kinds_of(found), columns)
+        return OneByOne(found, named, class_names(found, named))
     return OneByOne(found, columns, _classes(found))
 
 
@@ -120,6 +113,9 @@ def _refuse_stream(found: Any) -> None:
         )
     if isinstance(found, Mapping) and {"data", "target"} <= found.keys():  # scikit-learn's
         raise FieldError("", f"is of type {kind}", "Give a pair: (bunch.data, bunch.target).")
+    if "IterableDataset" in parents and hasattr(found, "features"):  # Hugging Face's
+        what = f"is of type {kind}, which has no i-th sample"
+        raise FieldError("", what, "Load it without streaming=True.")
     is_map = hasattr(found, "__getitem__") and hasattr(found, "__len__")
     if isinstance(found, str | bytes | Mapping) or not is_map or "IterableDataset" in parents:
         mend = f"Give {FORMS}: with __len__ and __getitem__."
@@ -250,12 +246,8 @@ class OneByOne:
 
     def _pair(self, item: Any) -> tuple[Any, Any]:
         if isinstance(item, Mapping):
-            columns = [self._named.image, self._named.label]
-            found = [
-                _column("image", columns[0], IMAGES, list(item)),
-                _column("label", columns[1], LABELS, list(item)),
-            ]
-            return item[found[0]], item[found[1]]
+            columns = columns_of({name: kind_of_value(item[name]) for name in item}, self._named)
+            return item[columns.image], item[columns.label]
         if isinstance(item, tuple | list) and len(item) == 2:
             return item[0], item[1]
         kind = type(item).__name__
@@ -268,35 +260,6 @@ def _line_of(error: Exception) -> str:
     frames = traceback.extract_tb(error.__traceback__)[1:]  # the first is ours
     own = [frame for frame in frames if "site-packages" not in frame.filename] or frames
     return f", {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
-
-
-def _column(what: str, named: str | None, usual: Sequence[str], there: Sequence[str]) -> str:
-    """The column that the user names, or else that is called as usual. Raises FieldError."""
-    if named is not None:
-        if named not in there:
-            raise FieldError("", f"there is no column '{named}'", nearest(named, there))
-        return named
-    for name in usual:
-        if name in there:
-            return name
-    found = f"none of the columns {', '.join(map(str, there[:10]))} is called {' or '.join(usual)}"
-    raise FieldError("", found, f"Name it in a dict: {{'train': ..., '{what}': '{there[0]}'}}.")
-
-
-def _columns_of(dataset: Any, given: Columns) -> Columns:
-    """The columns of a Hugging Face data set. Raises FieldError if they are not there."""
-    there = list(dataset.column_names)
-    pictures = [name for name, kind in dataset.features.items() if type(kind).__name__ == "Image"]
-    usual = IMAGES if len(pictures) != 1 else (*IMAGES, *pictures)
-    return Columns(
-        _column("image", given.image, usual, there), _column("label", given.label, LABELS, there)
-    )
-
-
-def _class_names(dataset: Any, given: Columns) -> Sequence[str]:
-    """The names that a Hugging Face data set has for its labels."""
-    label = _columns_of(dataset, given).label
-    return tuple(map(str, getattr(dataset.features[label], "names", None) or ()))
 
 
 def _classes(dataset: Any) -> Sequence[str]:

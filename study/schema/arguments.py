@@ -45,6 +45,9 @@ def _plain(value: Any, path: str) -> Plain:
             return kind(value)
     if value is None:
         return None
+    if path == "optimizer":
+        found = f"must be a dict of settings, got {_called(value)}"
+        raise FieldError(path, found, 'Write {"name": "adam", "lr": 0.001}.')
     mend = FILES.get(re.split(r"[.[]", path)[0])
     if mend is not None and (callable(value) or type(value).__module__ != "builtins"):
         raise FieldError(path, f"must be a name, got {_called(value)}", mend)
