@@ -13,12 +13,14 @@ from typing import Any
 
 import yaml
 
+from trainables.files.beside import nearest_file, no_such_file
 from trainables.problems import FieldError
 
 # A handwritten file is far below these; a study's own may name twenty thousand classes.
 MOST_BYTES = 2_000_000
 MOST_VALUES = 100_000  # with aliases expanded, which can multiply without bound
 MOST_LEVELS = 100
+ENDINGS = (".yaml", ".yml")
 LARGEST_INTEGER = 2**63
 
 _TAG = "tag:yaml.org,2002:"
@@ -94,7 +96,7 @@ def read_text(path: Path) -> str:
             )
         return content.decode("utf-8-sig")
     except FileNotFoundError:
-        raise FieldError("", f"no file at {path}") from None
+        raise FieldError("", no_such_file(path), nearest_file(path, ENDINGS)) from None
     except IsADirectoryError:
         raise FieldError("", f"{path} is a folder", "Give the file.") from None
     except UnicodeDecodeError:

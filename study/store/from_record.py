@@ -16,6 +16,7 @@ from study.schema.uris import VARIABLE, public_uri
 from study.store.connection import is_database, shown
 from study.store.home import check_home
 from study.store.study import Study, open_directory, storage_root
+from trainables.files.beside import nearest_file, no_such_file
 from trainables.plain import Plain
 from trainables.plugins import extension_digests
 
@@ -57,12 +58,12 @@ def find_to_run(reference: str, storage: str | None) -> ToRun:
         return ToRun(root / reference / "study.yaml", root / reference)
     if path.exists():
         return ToRun(path)  # reading it says what is wrong
-    if path.suffix in (".yaml", ".yml") or len(path.parts) > 1:
-        mend = ""
+    if path.suffix in strict_yaml.ENDINGS or len(path.parts) > 1:
+        mend = nearest_file(path, strict_yaml.ENDINGS)
         if (root / path.stem / "study.yaml").is_file():
             begun = open_directory(root / path.stem, path.stem)
             mend = f"To go on with the study '{begun.name}': {begun.goes_on}"
-        raise SpecError(path.name, "", f"no file at {path}", mend)
+        raise SpecError(path.name, "", no_such_file(path), mend)
     known = sorted(file.parent.name for file in root.glob("*/study.yaml"))
     mend = "Give the file of a spec."
     if known:

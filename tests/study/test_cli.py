@@ -130,8 +130,8 @@ BAD_ARRAYS: list[tuple[dict[str, Any], str]] = [
         {"scores": GOOD["logits"], "y": GOOD["labels"]},
         "has neither 'logits' nor 'probs', and no array 'labels'. It has scores, y. Give an npz",
     ),
-    ({**GOOD, "labels": np.array([0, 1, 3, 0])}, "0..2, got 0..3"),
-    ({**GOOD, "labels": np.array([0, -1, 2, 0])}, "0..2, got -1..2"),
+    ({**GOOD, "labels": np.array([0, 1, 3, 0])}, "0..2, got 3 in row 2"),
+    ({**GOOD, "labels": np.array([0, -1, 2, 0])}, "0..2, got -1 in row 1"),
     ({**GOOD, "logits": np.full((4, 3), np.nan)}, "NaN or infinite values in 4 rows"),
     ({"probs": np.full((4, 3), 0.5), "labels": GOOD["labels"]}, "sum to 1"),
     (
@@ -164,7 +164,8 @@ def test_evaluate_allocates_no_more_than_a_file_holds(
     (tmp_path / "one.npz").write_bytes(npy_of(shape))
     code, out, err = calstudy(capsys, "evaluate", tmp_path / "one.npz")
     assert code == 2 and err.endswith(
-        "is a single array. Give an npz with `logits` or `probs`, and `labels`.\n"
+        "is a single array. Give an npz with `logits` or `probs`, and `labels`, or a csv or"
+        " parquet file.\n"
     )
 
 
@@ -200,7 +201,8 @@ def test_evaluate_of_no_archive(
     assert "pickle" not in err
     if content == b"name: mine\n":
         assert err.endswith(
-            "f.npz: is no npz. Give an npz with `logits` or `probs`, and `labels`.\n"
+            "f.npz: is no npz. Give an npz with `logits` or `probs`, and `labels`, or a csv or"
+            " parquet file.\n"
         )
 
 

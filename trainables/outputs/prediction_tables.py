@@ -3,42 +3,60 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from trainables.data.shared.columns import Columns, CsvColumns, ParquetColumns, parsed, whole
 from trainables.data.shared.groups import group_column
+from trainables.files.beside import nearest_file
 from trainables.machine import memory
 from trainables.problems import FieldError
 
 WANTED = "Give `label`, and `logit_0`, `logit_1`, ... or `prob_0`, `prob_1`, ..."
 LABEL = "label"
 GROUP = "group"
+KINDS = ("logit", "prob")
+ENDINGS = (".csv", ".parquet", ".npz")
+NEAR_ONE = 1e-3  # as of an npz
 FILL = "Fill it, or remove the row."
+T = TypeVar("T")
 SHOWN = 12  # of the file's columns, in a message
 
 
 def table_arrays(path: Path, labelled: bool = True) -> dict[str, np.ndarray]:
     """`logits` or `probs` [N, K], `labels` if labelled, and `groups` if there are any, as an npz
-    has them. Raises FieldError naming all that the file lacks."""
-    try:
-        return _arrays(path, labelled)
-    except FieldError as error:
-        raise error.at(str(path)) from None
+    has them, all checked. Raises FieldError naming all that the file lacks, or the first row that
+    is wrong."""
+    return _told(path, lambda: _arrays(path, labelled))
 
 
 def table_has_groups(path: Path) -> bool:
-    return GROUP in _columns(path).schema().names
+    return _told(path, lambda: GROUP in _columns(path).schema().names)
+
+
+def _told(path: Path, read: Callable[[], T]) -> T:
+    """What is read; an error says the file once."""
+    if not path.exists():
+        raise FieldError(str(path), "there is no such file", nearest_file(path, ENDINGS))
+    try:
+        return read()
+    except FieldError as error:
+        is_said = error.found.startswith(str(path))
+        raise error.at("" if is_said else str(path)) from None
 
 
 def _arrays(path: Path, labelled: bool) -> dict[str, np.ndarray]:
     columns = _columns(path)
     names = columns.schema().names
-    kind = max(("logit", "prob"), key=lambda one: len(_numbers_in(one, names)))
+    kinds = [kind for kind in KINDS if _numbers_in(kind, names)]
+    if len(kinds) > 1:
+        found = "has columns of logits ('logit_0', ...) and of probabilities ('prob_0', ...)"
+        raise FieldError("", found, "Leave one kind out.")
+    kind = kinds[0] if kinds else "logit"
     scores = [f"{kind}_{number}" for number in range(max(_numbers_in(kind, names), default=-1) + 1)]
     lacking = [] if scores else ["no columns 'logit_0', ... or 'prob_0', ..."]
     lacking += [f"no column '{name}'" for name in scores if name not in names]
@@ -50,14 +68,56 @@ def _arrays(path: Path, labelled: bool) -> dict[str, np.ndarray]:
         raise FieldError("", f"has {', and '.join(lacking)}", f"{has} {WANTED}")
     others = [name for name in (LABEL, GROUP) if name in names]
     table = columns.read([*scores, *others])
-    found = {f"{kind}s": np.column_stack([_numbers(path, table, name) for name in scores])}
+    if not table.num_rows:
+        raise FieldError("", "has no rows", "Give each sample a row.")
+    if len(scores) < 2:
+        found = f"has one class, '{scores[0]}'"
+        raise FieldError("", found, f"Give two or more: '{kind}_0', '{kind}_1', ...")
+    values = np.column_stack([_numbers(path, table, name) for name in scores])
+    if values.dtype.kind != "f":
+        values = values.astype(np.float64)
+    _check_scores(values, scores)
+    found = {f"{kind}s": values}
     if labelled:
         found["labels"] = _numbers(path, table, LABEL)
+        _check_labels(found["labels"], len(scores))
     if GROUP in others:
         groups = group_column(path, table.column(GROUP), FILL)
         is_text = not pa.types.is_integer(groups.type)
         found["groups"] = np.array(groups.to_pylist(), dtype=str if is_text else np.int64)
     return found
+
+
+def _check_scores(scores: np.ndarray, names: Sequence[str]) -> None:
+    """Raise FieldError for the first value that is not finite; of probabilities, for the first row
+    that are none."""
+    broken = np.argwhere(~np.isfinite(scores))
+    if len(broken):
+        row, column = broken[0]
+        found = f"row {row}: '{names[column]}' is {scores[row, column]:g}"
+        raise FieldError("", found, "Give finite numbers, or remove the row.")
+    if names[0] != "prob_0":
+        return
+    is_off = np.abs(scores.sum(axis=1, dtype=np.float64) - 1) > NEAR_ONE
+    wrong = np.flatnonzero(is_off | (scores < 0).any(axis=1))
+    if not len(wrong):
+        return
+    row = wrong[0]
+    found = f"row {row}: '{names[0]}' to '{names[-1]}' sum to {scores[row].sum():.6g}, not 1"
+    if (scores[row] < 0).any():
+        column = int(scores[row].argmin())
+        found = f"row {row}: '{names[column]}' is {scores[row, column]:g}, less than 0"
+    raise FieldError("", found, "If they are logits, name the columns 'logit_0', 'logit_1', ...")
+
+
+def _check_labels(labels: np.ndarray, num_classes: int) -> None:
+    """Raise FieldError for the first label that is no number of a class."""
+    is_class = np.isin(labels, np.arange(num_classes))
+    if is_class.all():
+        return
+    row = int(is_class.argmin())
+    found = f"row {row}: '{LABEL}' is {labels[row]:.10g}, not one of 0..{num_classes - 1}"
+    raise FieldError("", found, "A label is the number of a class, from 0.")
 
 
 def _columns(path: Path) -> Columns:

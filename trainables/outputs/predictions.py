@@ -20,7 +20,7 @@ from trainables.problems import FieldError, nearest
 # Bytes a value beside the array that `evaluate` takes, as measured: casts to float64, a logarithm,
 # softmaxes of both.
 WORKING = {"logits": 96, "probs": 96, "labels": 16, "groups": 48}
-WANTED = "an npz with `logits` or `probs`, and `labels`"
+WANTED = "an npz with `logits` or `probs`, and `labels`, or a csv or parquet file"
 TABLES = (".csv", ".parquet")
 
 
@@ -157,8 +157,8 @@ def _labels(path: Path, labels: np.ndarray, num_samples: int, num_classes: int) 
         found = f"'labels' must be whole numbers, got {labels[broken[0]]} in row {broken[0]}"
         raise FieldError(where, found, "A label is the number of a class, from 0.")
     labels = labels.astype(np.int64)
-    if labels.min() < 0 or labels.max() >= num_classes:
-        found = f"{labels.min()}..{labels.max()}"
+    if len(others := np.flatnonzero((labels < 0) | (labels >= num_classes))):
+        found = f"{labels[others[0]]} in row {others[0]}"
         raise FieldError(where, f"'labels' must lie in 0..{num_classes - 1}, got {found}")
     return torch.from_numpy(labels)
 

@@ -676,7 +676,8 @@ def test_not_a_study(tmp_path, content, said):
 
 
 def test_no_file(tmp_path):
-    with pytest.raises(SpecError, match=r"^study.yaml: no file at .*study\.yaml\.$"):
+    (tmp_path / "study.yml").touch()
+    with pytest.raises(SpecError, match=r"^study.yaml: there .* Did you mean 'study.yml'\?$"):
         read_spec(tmp_path / "study.yaml")
     with pytest.raises(SpecError, match=r"is a folder\. Give the file"):
         read_spec(tmp_path)
