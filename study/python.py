@@ -424,6 +424,7 @@ def _with_data(keys: Mapping[str, Any], storage: str | None) -> ParsedSpec:
     """The study of these keys. Data that are objects are written into its folder first."""
     from study.notebook.objects import given_in, keep
     from study.schema.reading import parse_mapping
+    from study.schema.samples import check_samples
 
     with located("", "data"):
         given = given_in(keys.get("data"))
@@ -433,7 +434,8 @@ def _with_data(keys: Mapping[str, Any], storage: str | None) -> ParsedSpec:
     # Nothing is written for keys that are wrong.
     first = parse_mapping(plain, "")
     directory = store.storage_root(storage, first.storage) / first.name
-    keep(given, directory, place_here())
+    used = (first.values["model"], [first.values["data"]])
+    keep(given, directory, place_here(), lambda inputs: check_samples(*used, inputs, ""))
     plain = _plain({**plain, "data": {**given.options, "name": ARRAYS, "path": directory / DATA}})
     return parse_mapping(plain, "")
 

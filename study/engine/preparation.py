@@ -27,6 +27,7 @@ from study.machines.ray_session import ClusterError
 from study.schema.compatibility import completed_meaning, refuse_changes
 from study.schema.errors import LedgerError, SpecError, located
 from study.schema.objective import TEMPERATURE, served_by_default
+from study.schema.samples import check_samples
 from study.schema.spec import StudySpec, check_objectives
 from study.schema.temperature import WITH_PRIOR
 from study.schema.uris import public_uri, recorded_tracking
@@ -46,11 +47,11 @@ from study.store.study import (
 from study.store.trials import Trials
 from trainables.dataset import Dataset
 from trainables.inputs import Inputs
-from trainables.kinds import FEWEST, NOUNS, count_of
+from trainables.kinds import FEWEST, count_of
 from trainables.loading.cache import Prepared, load_split, prepare
 from trainables.loading.shift import check_header
 from trainables.loading.trial_data import meta_of, together_in_train
-from trainables.plugins import keep_extensions, name_of
+from trainables.plugins import keep_extensions
 from trainables.problems import UserError
 
 
@@ -85,30 +86,14 @@ def prepare_data(
         used = spec.data.source_rows() if spec.shift else {}
     check_objectives(spec, prepared.num_classes, file_name)
     check_weights(spec, prepared.input_shape, file_name)
-    _check_samples(spec, prepared.input_shape, file_name)
+    used_data = [data for _, data in models_and_data(spec)]
+    check_samples(spec.model, used_data, prepared.input_shape, file_name)
     check_own_code(spec, prepared, file_name)
     _check_padding(spec.data, prepared.input_shape, file_name)
     for name, shift_set in spec.shift.items():
         with located(file_name, f"shift.{name}"):
             check_header(shift_set, used, prepared.classes, prepared.input_shape)
     return prepared
-
-
-def _check_samples(spec: StudySpec, inputs: Inputs, file_name: str) -> None:
-    """Raise SpecError if the network does not take such samples, or they are augmented in vain."""
-    if inputs.kind not in spec.model.takes:
-        name = name_of(type(spec.model))
-        found = f"{name} takes {' or '.join(NOUNS[kind] for kind in spec.model.takes)}"
-        mend = "Write model: mlp." if inputs.kind == "features" else "Use a network of images."
-        raise SpecError(file_name, "model", f"{found}, the data are {inputs.shown}", mend)
-    if inputs.kind == "image":
-        return
-    found = f"is for images, the data are {inputs.shown}"
-    for _, data in models_and_data(spec):
-        if data.augment != "none":
-            raise SpecError(file_name, "data.augment", f"{data.augment} {found}", "Remove it.")
-    if spec.data.padding is not None:
-        raise SpecError(file_name, "data.padding", found, "Remove it.")
 
 
 def _check_padding(data: Dataset, inputs: Inputs, file_name: str) -> None:

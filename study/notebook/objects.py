@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import fields, replace
 from functools import partial
@@ -38,6 +38,7 @@ from trainables.data.shared.array_files import (
 )
 from trainables.data.shared.splits import KNOWN_NAMES, SPLITS
 from trainables.files.atomic import replacing_folder
+from trainables.inputs import Inputs
 from trainables.loading.cache import data_digests
 from trainables.problems import FieldError, nearest
 
@@ -124,13 +125,18 @@ def _checked_classes(classes: Any) -> tuple[str, ...] | None:
 # ---- kept ----------------------------------------------------------------------------------------
 
 
-def keep(given: Given, directory: Path, place: Place) -> None:
+def keep(given: Given, directory: Path, place: Place, check: Callable[[Inputs], None]) -> None:
     """Write the data into the study's folder, unless they are there already.
 
-    Raises SpecError if they cannot be used, or a study that has begun has others.
+    check: raises SpecError for samples that the study cannot use. Raises SpecError if the data
+    cannot be used, or a study that has begun has others.
     """
     with located("", "data"):
         sources = _sources(given)
+    with located("", "data.train"):
+        shape = sources["train"].shape()
+    if not (directory / "study.yaml").exists():
+        check(Inputs(shape.size, shape.kind))
     check_place("", directory)
     directory.mkdir(parents=True, exist_ok=True)
     lock = directory / f"{DATA}.lock"

@@ -315,6 +315,24 @@ def test_other_keys_are_checked_before_anything_is_written(tmp_path: Path) -> No
     assert not any(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"model": "cnn"}, r"^model: cnn takes images, the data are rows of 5 numbers. Write mod"),
+        (
+            {"data": {"train": (ROWS, LABELS), "augment": "flip"}},
+            r"^data.augment: flip is for imag",
+        ),
+    ],
+)
+def test_what_rows_do_not_have_is_refused_before_they_are_written(
+    tmp_path: Path, keys: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(SpecError, match=message):
+        created(tmp_path, **{"data": (ROWS, LABELS), **keys})
+    assert not any(tmp_path.iterdir())
+
+
 def test_a_storage_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(SpecError, match=r"storage: .*file is a file, where a folder is needed"):
