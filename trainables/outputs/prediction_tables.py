@@ -77,15 +77,15 @@ def _arrays(path: Path, labelled: bool) -> dict[str, np.ndarray]:
     if values.dtype.kind != "f":
         values = values.astype(np.float64)
     _check_scores(values, scores)
-    found = {f"{kind}s": values}
+    arrays = {f"{kind}s": values}
     if labelled:
-        found["labels"] = _numbers(path, table, LABEL)
-        _check_labels(found["labels"], len(scores))
+        arrays["labels"] = _numbers(path, table, LABEL)
+        _check_labels(arrays["labels"], len(scores))
     if GROUP in others:
         groups = group_column(path, table.column(GROUP), FILL)
         is_text = not pa.types.is_integer(groups.type)
-        found["groups"] = np.array(groups.to_pylist(), dtype=str if is_text else np.int64)
-    return found
+        arrays["groups"] = np.array(groups.to_pylist(), dtype=str if is_text else np.int64)
+    return arrays
 
 
 def _check_scores(scores: np.ndarray, names: Sequence[str]) -> None:
