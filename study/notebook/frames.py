@@ -47,7 +47,7 @@ def without_labels(frame: Any, label: str | None) -> tuple[Any, Any]:
     """The other columns, and that of the labels. Raises FieldError if there is none."""
     names = list(frame.columns)
     if label is None:
-        name = "label" if "label" in names else "kind"
+        name = "label" if "label" in names else "..."
         mend = f'Name its column of labels: data={{"train": frame, "label": "{name}"}}.'
         raise FieldError("", f"is of type {type(frame).__name__}, without labels", mend)
     if label not in names:

@@ -59,7 +59,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a frame alone": (
         WHOLE,
         'train: is of type DataFrame, without labels. Name its column of labels: data={"train":'
-        ' frame, "label": "kind"}.',
+        ' frame, "label": "..."}.',
     ),
     "a frame without it": (
         {"train": WHOLE, "label": "kin"},
