@@ -17,6 +17,7 @@ from benchmarks.chaos.postgres import Postgres, missing
 from benchmarks.chaos.processes import heed_signals
 from tests import shared
 from tests.hosts import Host, network, refusal, start_head, start_worker
+from trainables import plugins
 
 os.environ.setdefault("COLUMNS", "120")  # of what commands print in this process
 # Ray gives its workers a niceness of 15: beside other tests, trials would wait twenty
@@ -163,6 +164,15 @@ def own_token_mode() -> Iterator[None]:
     os.environ.pop("RAY_AUTH_MODE", None)
     if before is not None:
         os.environ["RAY_AUTH_MODE"] = before
+
+
+@pytest.fixture(scope="module", autouse=True)
+def metrics_of_no_study() -> Iterator[None]:
+    """A study that a command has opened in pytest's process gives the metrics of its folder names
+    until that ends."""
+    yield
+    plugins._opened.clear()
+    plugins._metrics_read += 1
 
 
 @pytest.fixture(autouse=True)

@@ -27,6 +27,7 @@ def learner_of(**settings: Any) -> Learner:
         "method": "cross_entropy",
         "epochs": 2,
         "batch_size": 512,
+        "capture": "off",  # a GPU that is pretended has no graphs
         **settings,
     }
     config = TrialConfig.from_mapping(plain)

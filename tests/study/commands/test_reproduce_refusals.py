@@ -49,7 +49,7 @@ def refused(table: object, storage: Path, *words: object) -> str:
         (["mbls_cub200", "--network", "x"], "--network: mbls_cub200 has none. Leave it out."),
         (
             ["focal_cifar10", "--option", "drops"],
-            "--option: focal_cifar10 has no 'drops'. Valid values: drops_as_written.",
+            "--option: focal_cifar10 has no 'drops'. Did you mean 'drops_as_written'?",
         ),
         (["claims_newsgroups", "--short"], "--short: claims_newsgroups has no short form."),
         (["focal_cifar10", "--json", "--format", "csv"], "use only one of --json and --format"),

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from trainables.files.arrays import array_headers, read_arrays
 from trainables.files.regular import open_regular
-from trainables.problems import FieldError, nearest
+from trainables.problems import MOST_LISTED, FieldError, nearest
 
 # The memory for a row, its sample aside; a few bytes of a file may claim any number of rows.
 ROW_BYTES = 128
@@ -347,7 +347,7 @@ def check_column(option: str, file: Path, column: str, names: list[str]) -> None
     if column in names:
         return
     mend = nearest(column, names[:MOST_NAMES])
-    if len(mend) > LONGEST_MEND:
+    if "Valid values" in mend and (len(names) > MOST_LISTED or len(mend) > LONGEST_MEND):
         mend = f"{len(names):,} columns, the first are {', '.join(names[:10])}."
     raise FieldError(option, f"{file} has no column '{column}'", mend)
 
