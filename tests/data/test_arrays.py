@@ -21,7 +21,7 @@ def kept(folder: Path, data: object) -> Path:
     """The folder with the files of data."""
     given = given_in(data)
     assert given is not None
-    keep(given, folder, OnPipe())
+    keep(given, folder, OnPipe(), lambda inputs: None)
     return folder / "data"
 
 

@@ -15,8 +15,8 @@ from pytest import CaptureFixture, MonkeyPatch, approx
 from study.analysis.pareto import hypervolume, worst_point
 from study.analysis.selection import parse_rule, parse_where
 from study.cli import main
-from study.report.paper_table import _heading
 from study.report.style import displayed
+from study.report.table_columns import heading
 from study.schema.objective import Objective
 from study.store.trials import TrialRecord
 from study.uncertainty.intervals import FRACTIONS
@@ -127,10 +127,10 @@ def test_how_they_are_shown() -> None:
     assert [displayed(name) for name in STORED] == [*shown, "classwise ECE", "debiased L2 error"]
     assert displayed("ts_smooth_ece") == "smooth ECE after temperature scaling"
     assert displayed("share_above_99") == "share above 99"
-    assert _heading("ts_adaptive_ece") == ("AdaECE (%)", True) and _heading("nll") == (
-        "NLL (nats)",
-        False,
-    )
+    scaled = heading("ts_adaptive_ece")
+    plain = heading("nll")
+    assert (scaled.with_unit, scaled.after) == ("AdaECE (%)", True)
+    assert (plain.with_unit, plain.after) == ("NLL (nats)", False)
 
 
 def test_descriptions_are_read_without_torch() -> None:
@@ -171,10 +171,8 @@ def test_a_file_adds_its_metrics(
         parse_where("mean_confidence<40")
 
     assert displayed("ts_mean_confidence") == "mean top probability after temperature scaling"
-    assert displayed("log_odds") == "log odds in nats" and _heading("log_odds") == (
-        "Odds (nats)",
-        False,
-    )
+    assert displayed("log_odds") == "log odds in nats"
+    assert heading("log_odds").with_unit == "Odds (nats)"
     with pytest.raises(SystemExit):
         main(["list", "metrics", "--json"])
     summaries = {row["name"]: row["summary"] for row in json.loads(capsys.readouterr().out)}

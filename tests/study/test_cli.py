@@ -164,8 +164,7 @@ def test_evaluate_allocates_no_more_than_a_file_holds(
     (tmp_path / "one.npz").write_bytes(npy_of(shape))
     code, out, err = calstudy(capsys, "evaluate", tmp_path / "one.npz")
     assert code == 2 and err.endswith(
-        "is a single array. Give an npz with `logits` or `probs`, and `labels`, or a csv or"
-        " parquet file.\n"
+        "is a single array. Give an npz with `logits` or `probs`, and `labels`.\n"
     )
 
 
@@ -200,10 +199,10 @@ def test_evaluate_of_no_archive(
     assert code == 2 and "f.npz" in err and err.count("\n") == 1
     assert "pickle" not in err
     if content == b"name: mine\n":
-        assert err.endswith(
-            "f.npz: is no npz. Give an npz with `logits` or `probs`, and `labels`, or a csv or"
-            " parquet file.\n"
-        )
+        assert err.endswith("is no npz. Give an npz with `logits` or `probs`, and `labels`.\n")
+        (tmp_path / "f.txt").write_bytes(content)
+        code, _, err = calstudy(capsys, "evaluate", tmp_path / "f.txt")
+        assert code == 2 and err.endswith("and `labels`, or a csv or parquet file.\n")
 
 
 @pytest.mark.parametrize(

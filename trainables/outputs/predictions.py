@@ -20,7 +20,7 @@ from trainables.problems import FieldError, nearest
 # Bytes a value beside the array that `evaluate` takes, as measured: casts to float64, a logarithm,
 # softmaxes of both.
 WORKING = {"logits": 96, "probs": 96, "labels": 16, "groups": 48}
-WANTED = "an npz with `logits` or `probs`, and `labels`, or a csv or parquet file"
+WANTED = "an npz with `logits` or `probs`, and `labels`"
 TABLES = (".csv", ".parquet")
 
 
@@ -120,7 +120,9 @@ def _arrays(path: Path, labelled: bool = True) -> dict[str, np.ndarray]:
         from trainables.outputs.prediction_tables import table_arrays
 
         return table_arrays(path, labelled)
-    arrays = read_arrays(path, WANTED, working=WORKING)
+    # What a study keeps is an npz; of another's file, any kind may be meant.
+    wanted = WANTED if path.suffix == ".npz" else f"{WANTED}, or a csv or parquet file"
+    arrays = read_arrays(path, wanted, working=WORKING)
     names = sorted(arrays)
     lacking = (
         {} if {"logits", "probs"} & arrays.keys() else {"logits": "neither 'logits' nor 'probs'"}
@@ -130,7 +132,7 @@ def _arrays(path: Path, labelled: bool = True) -> dict[str, np.ndarray]:
     if labelled and "group" in arrays and "groups" not in arrays:
         lacking["groups"] = "an array 'group', which must be called 'groups'"
     if lacking:
-        mend = f"It has {', '.join(names) or 'no arrays'}. Give {WANTED}."
+        mend = f"It has {', '.join(names) or 'no arrays'}. Give {wanted}."
         if len(lacking) == 1:
             mend = nearest(next(iter(lacking)), names)
         raise FieldError(str(path), f"has {', and '.join(lacking.values())}", mend)
