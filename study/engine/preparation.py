@@ -215,7 +215,7 @@ def _refuse_fewer_trials(spec: StudySpec, records: Trials, file_name: str) -> No
     label = max(begun, key=lambda one: begun[one])
     if begun[label] > spec.trials:
         found = f"{label} has begun {begun[label]:,} trials, and {spec.trials:,} are planned"
-        mend = f"Write at least {begun[label]}: trials that were begun are kept."
+        mend = f"Write at least {begun[label]}, or --trials {begun[label]}: trials are kept."
         raise SpecError(file_name, "trials", found, mend)
 
 

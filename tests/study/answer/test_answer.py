@@ -341,8 +341,8 @@ def test_of_what_was_confirmed_the_lowest_sum(tmp_path: Path) -> None:
     assert answer(results_of(study)).next == found.next
     scaled = answer(results_of(study.served_as("temperature")))
     assert scaled.choice is not None
-    which = f"--trial {scaled.choice.record.name} --temperature"
-    command = f"calstudy export small-confirm {which} --name small --storage {tmp_path}"
+    which = f"--name small --trial {scaled.choice.record.name} --temperature"
+    command = f"calstudy export small-confirm {which} --storage {tmp_path}"
     assert scaled.next[0] == (command, "registers it")
 
 

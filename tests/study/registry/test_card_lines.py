@@ -96,7 +96,8 @@ def test_every_line_of_a_card_gives_the_measured_probabilities(
     with pytest.raises(MlflowException):  # why the lines say which type
         given["model"].predict(images.numpy().astype("float64"))
     assert torch.is_tensor(images) and given["images"].dtype == np.uint8
-    sets, serves, asks = block(card, "sh")
+    sets, serves, waits, asks = block(card, "sh")
+    assert waits.startswith("# ")
     port = str(free_port())
     words = dict(word.split("=") for word in sets.removeprefix("export ").split())
     environment = {**os.environ, **words, "MLFLOW_TRACKING_URI": trained.uri}

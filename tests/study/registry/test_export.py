@@ -580,7 +580,7 @@ def test_verify_needs_the_data_and_a_record(
     here: Callable[..., object],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with pytest.raises(NotVerified, match="models:/NAME/VERSION"):
+    with pytest.raises(FieldError, match="models:/NAME/VERSION"):
         here("models:/m-1234")
     with monkeypatch.context() as patch:
         other = DataDigests("f" * 64, "e" * 64)
