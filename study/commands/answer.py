@@ -56,7 +56,7 @@ def answer(
     split. Trials that are set aside are never selected.
 
     --objectives accuracy,nll answers by other metrics than the study searched; `confirm` and
-    `export` go by the study's own unless they are told a trial.
+    `export` go by the study's own unless you name a trial.
     """
     from study.answer.answer import answer as answer_of
     from study.answer.confirmation import results_of

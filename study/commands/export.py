@@ -17,6 +17,7 @@ from study.terminal.console import (
 if TYPE_CHECKING:
     from study.answer.choice import Choice
     from study.answer.confirmation import Results
+    from study.registry.export import Exported
     from study.store.study import Study
 
 
@@ -89,17 +90,10 @@ def export(
     check_home(opened)
     if trial is not None:
         opened.records().named(trial, "--trial")
-    from study.answer.choice import refuse_confirmation, unfinished_lines
+    from study.answer.choice import refuse_confirmation
     from study.answer.confirmation import results_of, search_of
     from study.registry.export import export as export_model
-    from study.schema.objective import (
-        IN_WORDS,
-        RAW,
-        TEMPERATURE,
-        other_than,
-        read_objectives,
-        searched_for,
-    )
+    from study.schema.objective import RAW, TEMPERATURE, read_objectives, searched_for
 
     if trial is None:
         refuse_confirmation(opened)
@@ -117,6 +111,27 @@ def export(
     if asked_for not in ((), search.own_objectives):
         by_hand = selected_by_hand(Given(asked_for, search.own_objectives))
     exported = export_model(choice, name, alias, uri, asked, why, level, by_hand)
+    differs = search.serves_note if asked is None else ""
+    _say(found, choice, exported, alias)
+    console.say(by_hand or differs or searched_for(search.objectives))
+    console.say(
+        f"largest difference from the measured probabilities: {exported.largest_difference:.1e}"
+    )
+    where = public_uri(opened.tracking_as_given(tracking) or uri)
+    note_export(
+        search.directory,
+        ExportedModel(
+            choice.study.name, exported.trial, exported.serves, exported.uri, where, by_hand
+        ),
+    )
+    console.say(f"check it: calstudy verify {exported.uri} --tracking {where}")
+
+
+def _say(found: Results, choice: Choice, exported: Exported, alias: str | None) -> None:
+    """Print what was registered, what to know of its trial, and its ECE both ways."""
+    from study.answer.choice import unfinished_lines
+    from study.schema.objective import IN_WORDS, RAW, TEMPERATURE, other_than
+
     made = "registered" if exported.created else "already registered:"
     to = f"; alias {alias} points to it" if alias is not None else ""
     console.say(f"{made} {exported.uri} from {choice.study.name}/{exported.trial}{to}")
@@ -133,19 +148,6 @@ def export(
         f" {measured['ts_ece']:.4f} {IN_WORDS[TEMPERATURE]} {exported.temperature:.4f}"
         f" ({note[TEMPERATURE]})"
     )
-    differs = search.serves_note if asked is None else ""
-    console.say(by_hand or differs or searched_for(search.objectives))
-    console.say(
-        f"largest difference from the measured probabilities: {exported.largest_difference:.1e}"
-    )
-    where = public_uri(opened.tracking_as_given(tracking) or uri)
-    note_export(
-        search.directory,
-        ExportedModel(
-            choice.study.name, exported.trial, exported.serves, exported.uri, where, by_hand
-        ),
-    )
-    console.say(f"check it: calstudy verify {exported.uri} --tracking {where}")
 
 
 def _chosen(study: Study, found: Results, trial: str | None, rule: str | None) -> Choice:
