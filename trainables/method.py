@@ -111,6 +111,10 @@ class Trainer(Protocol):
         """[num_samples, K]: the network's logits on train, evaluating, not augmented."""
 
 
+# Hooks that a stack of trials does not call.
+ALONE = ("step", "order", "observe", "measured")
+
+
 # Tensors, numbers, text and containers of them: it is saved in `last.pt`, which is loaded without
 # unpickling code.
 State = Any
@@ -129,6 +133,19 @@ class Method(Settings, ABC):
     def tensors_only(self) -> bool:
         """The hooks of a batch keep to tensors. Of this package's methods that is tested."""
         return type(self).__module__.startswith("trainables.")
+
+    @property
+    def stackable(self) -> bool:
+        """Its trials can train beside others as one program: the method has nothing of its own but
+        a loss and the preparation of a batch. An extension has to say so: `stackable = True`."""
+        own = type(self).__module__.startswith("trainables.")
+        return own and self.tensors_only and not self.needs_meta and not self.alone_by
+
+    @property
+    def alone_by(self) -> str | None:
+        """The first hook that a stack cannot call for all of its trials at once; None: it has
+        none."""
+        return next((hook for hook in ALONE if self.overrides(hook)), None)
 
     @property
     def differentiates_twice(self) -> bool:
@@ -164,15 +181,17 @@ class Method(Settings, ABC):
         """Mean over samples. logits: [N, K] float32. progress: in [0, 1)."""
         raise TypeError(f"{type(self).__name__} must override loss (or step).")
 
+    def loss_of(self, logits: Tensor, targets: Tensor | Mixed, progress: float | Tensor) -> Tensor:
+        """`loss`; of mixed samples the weighted sum of two."""
+        if not isinstance(targets, Mixed):
+            return self.loss(logits, targets, progress)
+        loss = targets.share * self.loss(logits, targets.first, progress)
+        return loss + (1 - targets.share) * self.loss(logits, targets.second, progress)
+
     def step(self, learner: Trainer, state: State, batch: Batch) -> Step:
-        """Forward, backward, update. Mixed samples have the weighted sum of two losses."""
+        """Forward, backward, update."""
         logits = learner.apply(learner.network, batch.images)
-        if isinstance(batch.targets, Mixed):
-            first, second, share = batch.targets
-            loss = share * self.loss(logits, first, learner.progress)
-            loss = loss + (1 - share) * self.loss(logits, second, learner.progress)
-        else:
-            loss = self.loss(logits, batch.targets, learner.progress)
+        loss = self.loss_of(logits, batch.targets, learner.progress)
         learner.update(loss)
         return Step(loss.detach(), logits.detach(), state)
 
@@ -206,6 +225,10 @@ class Wrapper(Method, ABC):
     @property
     def tensors_only(self) -> bool:
         return super().tensors_only and self.base.tensors_only
+
+    @property
+    def stackable(self) -> bool:
+        return super().stackable and self.base.stackable
 
     @property
     def differentiates_twice(self) -> bool:
@@ -276,6 +299,22 @@ class AuxiliaryMethod(Wrapper, ABC):
 
 def with_tensors(settings: Settings, device: torch.device) -> Any:
     """The settings with each float, also of a base, a 0-dimensional tensor on the device."""
+    found = (torch.tensor(value, dtype=torch.float32, device=device) for value in floats(settings))
+    return with_numbers(settings, found)
+
+
+def floats(settings: Settings) -> Iterator[float]:
+    """Each float of the settings, also of a base."""
+    for spec in fields(settings):
+        value = getattr(settings, spec.name)
+        if isinstance(value, Settings):
+            yield from floats(value)
+        elif isinstance(value, float):
+            yield value
+
+
+def with_numbers(settings: Settings, numbers: Iterator[Tensor]) -> Any:
+    """The settings with these in place of `floats`."""
     made = copy.copy(settings)
     for name in list(vars(made)):
         if isinstance(getattr(type(made), name, None), cached_property):
@@ -283,9 +322,9 @@ def with_tensors(settings: Settings, device: torch.device) -> Any:
     for spec in fields(settings):
         value = getattr(settings, spec.name)
         if isinstance(value, Settings):
-            value = with_tensors(value, device)
+            value = with_numbers(value, numbers)
         elif isinstance(value, float):
-            value = torch.tensor(value, dtype=torch.float32, device=device)
+            value = next(numbers)
         object.__setattr__(made, spec.name, value)
     return made
 

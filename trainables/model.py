@@ -58,6 +58,12 @@ class Model(Settings, ABC):
         """Only the head is trained, on the outputs of `backbone`: `build` gets their shape."""
         return False
 
+    @property
+    def stackable(self) -> bool:
+        """Its networks are made of the layers of `training.stacked.LAYERS`, so that several can
+        train as one program."""
+        return False
+
     def origin(self) -> Origin | None:
         """The weights that training starts from, None: random ones. Raises FieldError where they
         cannot be had."""

@@ -10,6 +10,13 @@ Value: TypeAlias = bool | int | float | str | None
 Plain: TypeAlias = Value | Sequence["Plain"] | Mapping[str, "Plain"]
 
 
+def without_numbers(plain: Plain) -> Plain:
+    """The values without those of floats."""
+    if isinstance(plain, Mapping):
+        return {key: without_numbers(value) for key, value in plain.items()}
+    return "number" if isinstance(plain, float) else plain
+
+
 @dataclass(frozen=True)
 class Record:
     """A frozen dataclass that is written in plain values, and read from them.

@@ -19,6 +19,10 @@ class Mlp(Model):
     width: int = number(128, low=1, doc="units per hidden layer")
     depth: int = number(1, low=0, doc="hidden layers; 0 is logistic regression")
 
+    @property
+    def stackable(self) -> bool:
+        return True
+
     def build(self, input_shape: tuple[int, ...], num_classes: int) -> Network:
         sizes = [prod(input_shape)] + self.depth * [self.width]
         features: list[nn.Module] = [nn.Flatten()]

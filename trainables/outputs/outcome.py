@@ -4,6 +4,7 @@ of a study use this too."""
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -65,9 +66,11 @@ class Report(Record):
     rung: Reached | None = None
     extensions: dict[str, str] | None = None  # sha256 of the extension files that it uses
 
-    @classmethod
-    def from_json(cls, text: str) -> Report:
-        return cls.from_plain(json.loads(text))
 
-    def to_json(self) -> str:
-        return json.dumps(self.to_plain())
+def reports_to_json(reports: Mapping[str, Report]) -> str:
+    """What trials that train together tell, by their names."""
+    return json.dumps({name: report.to_plain() for name, report in reports.items()})
+
+
+def reports_from_json(text: str) -> dict[str, Report]:
+    return {name: Report.from_plain(plain) for name, plain in json.loads(text).items()}

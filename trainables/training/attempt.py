@@ -7,6 +7,7 @@ import os
 import socket
 import time
 import traceback
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -60,6 +61,8 @@ class Assignment:
     )  # names by sha256: those it may start from
     # A file visible on every node that mounts the study's storage; None: not checked.
     study_file: str | None = None
+    # That of the stack which a trial has left; None: it was in none.
+    stack_directory: str | None = None
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -69,34 +72,66 @@ class Assignment:
         return attempt_directory(Path(self.directory), self.attempt)
 
 
+@dataclass(frozen=True)
+class StackAssignment:
+    """One attempt at a stack of trials.
+
+    rows: of all its trials, also of those that have a result, which are in `ended`.
+    """
+
+    name: str  # its first trial's
+    directory: str  # where its checkpoints lie, this attempt's in attempt-N
+    attempt: int  # above those of all its trials before
+    rows: tuple[Assignment, ...]
+    ended: tuple[str, ...]
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def of(cls, plain: dict[str, Any]) -> StackAssignment:
+        """The assignment that `to_json` wrote."""
+        return cls(**{**plain, "rows": tuple(Assignment(**row) for row in plain["rows"])})
+
+    @property
+    def attempt_directory(self) -> Path:
+        return attempt_directory(Path(self.directory), self.attempt)
+
+    @property
+    def shown(self) -> str:
+        return f"{self.name}, {len(self.rows)} trials"
+
+
 class Attempt:
     """Trains what an assignment says, step by step.
 
     A trial that uses extension files reports them before it trains. One that resumes at its
     rung reports it again. A GPU that gives errors ends the process (`GpuLost`) instead of
     leaving an outcome; so does a node that lacks what the trial needs (`NodeUnfit`).
+    stack: the one that the trial is trained in, in words.
     """
 
-    def __init__(self, assignment: Assignment) -> None:
+    def __init__(self, assignment: Assignment, stack: str | None = None) -> None:
         """Only store the assignment: building may fail, and failures are reported in `step`."""
         self._assignment = assignment
+        self._stack = stack
         self._directory = assignment.attempt_directory
         self._learner: Learner | None = None
+        self.is_over = False
         self._model: Future[str] | None = None  # the sha256 of model.pt
         self._saved = time.monotonic()
         self._told: str | None = None
 
-    def prepare(self) -> Report:
+    def prepare(self) -> None:
         """Have the data on this node, before the trial's time begins: to decode them may take long.
         What is wrong with them, or with the trial, is found in `step`."""
         assignment = self._assignment
         folder = assignment.config.get("extensions")
-        with suppress(Exception, SystemExit), finding_for(self._label):
+        with suppress(Exception, SystemExit), finding_for(self.label):
             if not changed_files(str(folder) if folder else None, assignment.extension_files):
                 config = TrialConfig.from_mapping(assignment.config)
                 device = prepared_device(assignment.resources)
                 prepared_for(config, device, assignment.data_digest)
-        return Report([])
 
     def leave(self) -> None:
         """Give the program of a trial that is stopped at its rung to the next one."""
@@ -108,7 +143,7 @@ class Attempt:
         rows: list[dict[str, float]] = []
         rung = None
         try:
-            with finding_for(self._label):
+            with finding_for(self.label):
                 outcome = self._train(rows)
                 if outcome is None and self._at_rung:
                     rung = self._reach()
@@ -117,20 +152,26 @@ class Attempt:
         except (Exception, SystemExit) as error:
             if isinstance(error, SystemExit) and raised_in(error) is None:
                 raise
-            outcome = self._stopped_by(error)
+            outcome = self.stopped_by(error)
         if outcome is not None:
+            self.is_over = True
             if outcome.state == "complete":
                 self.leave()
             self._learner = None
-        return Report(rows, outcome, rung, self._used or None)
+        return Report(rows, outcome, rung, self.used or None)
+
+    def reports(self) -> dict[str, Report]:
+        """`step`, by the trial's name."""
+        return {self._assignment.trial: self.step()}
 
     @property
-    def _used(self) -> dict[str, str]:
-        return used_files(self._label, self._assignment.extension_files)
+    def used(self) -> dict[str, str]:
+        """The extension files that the trial uses, with their digests."""
+        return used_files(self.label, self._assignment.extension_files)
 
     @property
-    def _label(self) -> str:
-        return self._assignment.trial.partition("/")[0]
+    def label(self) -> str:
+        return label_of(self._assignment.trial)
 
     @property
     def _at_rung(self) -> bool:
@@ -141,7 +182,7 @@ class Attempt:
         if self._learner is None:
             self._learner = self._start()
             rows += self._learner.history
-            if self._at_rung or self._used:
+            if self._at_rung or self.used:
                 return None
         learner = self._learner
         before = learner.epoch
@@ -154,13 +195,10 @@ class Attempt:
                 if saves or self._at_rung:
                     learner.catch_up()
             finally:
-                rows += learner.history[known:]
-                for row in learner.history[known:]:
-                    self._log(" ".join(f"{name}={value:.6g}" for name, value in row.items()) + "\n")
-                self._log_eager(learner)
+                rows += self.noted(learner, known)
             if learner.finished:
                 break
-            self._check_time(learner)
+            self.check_time(learner)
             if saves:
                 checkpoint.save(learner, self._directory / "last.pt")
                 self._saved = time.monotonic()
@@ -169,6 +207,14 @@ class Attempt:
         if not learner.finished:
             return None
         return self.finish(learner)
+
+    def noted(self, learner: Learner, known: int) -> list[dict[str, float]]:
+        """The rows of its history after so many that are known, which the log then has."""
+        self._learner = learner
+        for row in learner.history[known:]:
+            self.log(" ".join(f"{name}={value:.6g}" for name, value in row.items()) + "\n")
+        self._log_eager(learner)
+        return learner.history[known:]
 
     def _advance(self, learner: Learner) -> None:
         """Train one epoch; the weights of the result are written while they are validated."""
@@ -183,19 +229,19 @@ class Attempt:
         """Log once, on a GPU, why steps are not captured."""
         if learner.device.type == "cuda" and learner.eager_because not in (None, self._told):
             self._told = learner.eager_because
-            self._log(f"steps run eagerly: {self._told}\n")
+            self.log(f"steps run eagerly: {self._told}\n")
 
-    def _check_time(self, learner: Learner) -> None:
+    def check_time(self, learner: Learner) -> None:
         """Raise TimeLimit if the trial has exceeded its training time."""
         limit = self._assignment.seconds_limit
         if limit is not None and sum(row["seconds"] for row in learner.history) > limit:
             raise TimeLimit(time_limit_reason(limit, learner.epoch))
 
-    def _stopped_by(self, error: BaseException) -> Outcome:
+    def stopped_by(self, error: BaseException) -> Outcome:
         """The outcome of an attempt that ended with an error."""
         reason = reason_of(error)
         try:
-            self._log(traceback.format_exc())
+            self.log(traceback.format_exc())
             (self._directory / "model.pt").unlink(missing_ok=True)
             if ran_out_of_memory(error):
                 forget()
@@ -219,6 +265,15 @@ class Attempt:
         return self._outcome("failed", self._learner, epoch, {}, reason=reason)
 
     def _start(self) -> Learner:
+        config, device = self.checked()
+        learner = Learner(config, self.data(config, device), device)
+        assignment = self._assignment
+        if not self._resumed(learner, None, assignment.directory) and assignment.stack_directory:
+            self._resumed(learner, assignment.trial, assignment.stack_directory)
+        return learner
+
+    def checked(self) -> tuple[TrialConfig, torch.device]:
+        """The trial's config and device, once its log has begun. Raises NodeUnfit."""
         assignment = self._assignment
         self._log_start()
         folder = assignment.config.get("extensions")
@@ -232,24 +287,16 @@ class Attempt:
         check_device(device, config.precision)
         self._check_weights(config)
         metrics.load_own(self._assignment.metrics)
-        learner = Learner(config, self._data(config, device), device)
-        attempts = attempts_in(Path(assignment.directory))
-        reached = epochs_reached(attempts)
-        for attempt in attempts:
-            if not (attempt / "last.pt").exists():
-                continue
-            try:
-                if checkpoint.load(learner, attempt / "last.pt"):
-                    self._log(
-                        f"resumed from {attempt.name} after epoch {learner.epoch}, of {reached}"
-                        " trained\n"
-                    )
-                    break
-                problem = "not an intact checkpoint of this trial"
-            except checkpoint.OtherFeatures:
-                problem = "was trained on features of another kind of machine; it starts over"
-            self._log(f"{attempt.name}/last.pt: {problem}\n")
-        return learner
+        return config, device
+
+    def _resumed(self, learner: Learner, name: str | None, directory: str) -> bool:
+        """Whether it goes on from a checkpoint there. name: the trial's, in that of a stack."""
+        return resume([(name, learner)], [self], Path(directory))
+
+    def resumes(self, learner: Learner, origin: str) -> None:
+        """Log what it resumes from."""
+        reached = epochs_reached(attempts_in(Path(self._assignment.directory)))
+        self.log(f"resumed from {origin} after epoch {learner.epoch}, of {reached} trained\n")
 
     def _check_weights(self, config: TrialConfig) -> None:
         """Raise NodeUnfit unless this node has the weights that the study began with."""
@@ -268,12 +315,12 @@ class Attempt:
         if study is not None and not os.path.exists(study):
             raise NodeUnfit(f"does not see {study}", "Mount the storage there.")
         try:
-            self._log(f"process {os.getpid()} on {socket.gethostname()}\n")
+            self.log(f"process {os.getpid()} on {socket.gethostname()}\n")
         except OSError as error:
             found = f"cannot write to {self._directory} ({error.strerror or error})"
             raise NodeUnfit(found, "Check how the storage is mounted there.") from None
 
-    def _data(self, config: TrialConfig, device: torch.device) -> TrialData:
+    def data(self, config: TrialConfig, device: torch.device) -> TrialData:
         """The trial's data, which the driver has prepared: if they cannot be had, it is the
         node's fault."""
         try:
@@ -329,16 +376,42 @@ class Attempt:
             device=learner.device.type,
             host=socket.gethostname(),
             versions=versions(TRAINING_LIBRARIES),
-            training=learner.facts(),
+            training=learner.facts() | ({"stack": self._stack} if self._stack else {}),
             features=learner.data.prepared.features,
             digests={**digests, "history.json": history},
             **more,
         )
 
-    def _log(self, text: str) -> None:
+    def log(self, text: str) -> None:
         """Add to the trial's log, whose epochs trained are compared with those needed."""
         retry_until_space(lambda: self._directory.mkdir(parents=True, exist_ok=True))
         append(self._directory / "log", text.encode())
+
+
+def resume(
+    rows: Sequence[tuple[str | None, Learner]], attempts: Sequence[Attempt], directory: Path
+) -> bool:
+    """Whether trials go on from the newest intact checkpoint in a directory's attempts; their logs
+    say so. rows: the trials by name, where it is one of a stack. attempts: at them."""
+    for folder in attempts_in(directory):
+        if not (folder / "last.pt").exists():
+            continue
+        try:
+            if checkpoint.load_rows(rows, folder / "last.pt"):
+                for attempt, (name, learner) in zip(attempts, rows, strict=True):
+                    origin = folder.name if name is None else f"{directory.name}/{folder.name}"
+                    attempt.resumes(learner, origin)
+                return True
+            problem = "not an intact checkpoint of this trial"
+        except checkpoint.OtherFeatures:
+            problem = "was trained on features of another kind of machine; it starts over"
+        for attempt in attempts:
+            attempt.log(f"{folder.name}/last.pt: {problem}\n")
+    return False
+
+
+def label_of(trial: str) -> str:
+    return trial.partition("/")[0]
 
 
 class GpuLost(RuntimeError):

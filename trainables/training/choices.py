@@ -13,7 +13,8 @@ class Choices(NamedTuple):
     """An epoch's decisions for batches of one size: the first dimension is the step.
 
     progress: [S] float64. learning_rate: [S] float32. train, meta: the splits'
-    (`DeviceSplit.decide`). method: the method's (`Method.draw`).
+    (`DeviceSplit.decide`). method: the method's (`Method.draw`). Of a stack the next dimension is
+    the trial; in train, the number.
     """
 
     progress: Tensor
@@ -38,6 +39,14 @@ class Choices(NamedTuple):
         for part in ("train", "meta", "method"):
             for name, values in getattr(self, part).items():
                 yield f"{part}.{name}", values
+
+
+class Samples(NamedTuple):
+    """An epoch's batches of one size, the same for all trials of a number: as in `Choices`."""
+
+    progress: Tensor
+    train: dict[str, Tensor]
+    meta: dict[str, Tensor]
 
 
 class ChoiceTable:

@@ -19,14 +19,14 @@ from trainables.loading.batches import DeviceSplit, mirrored_in_turn
 from trainables.loading.trial_data import TrialData
 from trainables.method import Batch, Task, check_loss
 from trainables.methods.shared.entropy import entropy
-from trainables.models.shared.whole_module import network_of
 from trainables.outputs.classifier import PREDICTION_BATCH, Classifier
 from trainables.outputs.predictions import Predictions
 from trainables.outputs.train_entropy import TrainEntropy
 from trainables.seeding import seed_of, stream
 from trainables.training import program
-from trainables.training.choices import Choices
+from trainables.training.choices import Choices, Samples
 from trainables.training.diagnostics import GROUPED, diagnostics, feature_norms
+from trainables.training.modes import repeatable, to_host, without_counters
 
 
 class Diverged(RuntimeError):
@@ -42,6 +42,14 @@ class Measured(NamedTuple):
     names: list[str]
     values: Tensor
     wait: Callable[[], None]
+    trials: int = 1  # that trained at once: the seconds are theirs together
+
+
+class Place(NamedTuple):
+    """A trial's place in a program of several."""
+
+    program: program.Program
+    row: int
 
 
 class Best(TypedDict):
@@ -53,9 +61,18 @@ class Best(TypedDict):
 
 
 class Learner:
-    """Trains `config` on `data`. Equal configs give equal weights, resumed or not (CPU: bits)."""
+    """Trains `config` on `data`. Equal configs give equal weights, resumed or not (CPU: bits).
 
-    def __init__(self, config: TrialConfig, data: TrialData, device: torch.device) -> None:
+    place: of a trial that is trained beside others, by a `Stack`.
+    """
+
+    def __init__(
+        self,
+        config: TrialConfig,
+        data: TrialData,
+        device: torch.device,
+        place: Place | None = None,
+    ) -> None:
         self.config = config
         self.data = data
         self.device = device
@@ -71,19 +88,20 @@ class Learner:
         self._meta: DeviceSplit | None = None
         if config.method.needs_meta or config.equal_train:
             self.train, self._meta = data.with_meta(config.data.meta, config.seed)
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(seed_of(config.seed, config.number, "weights"))
-            network = network_of(config.model, prepared.input_shape, prepared.num_classes)
-        network.adapt(lambda count: data.images_of(self.train.rows[:count]))
-        self._program = program.program_for(config, data, network, device)
-        self.network = self._program.network
+        if place is None:
+            network = program.new_network(config, data)
+            network.adapt(lambda count: data.images_of(self.train.rows[:count]))
+            place = Place(program.program_for(config, data, network, device), 0)
+        self._program = place.program
+        self.row = place.row
+        self.network = self._program.networks[place.row]
         self.weights = self._program.weights
         self._method = self._program.method
         # In a step a 0-dimensional tensor, like the learning rate.
         self.progress: float | Tensor = 0.0
         self.learning_rate: float | Tensor = config.optimizer.learning_rate(0.0)
         self._now: Choices | None = None  # of the current step
-        generator = self._stream("method")
+        generator = self.own_stream("method")
         self._rows = self.train.rows.to(device)
         self._labels = data.validation.labels.to(device)
         task = Task(
@@ -129,7 +147,7 @@ class Learner:
     ) -> Tensor:
         """A module's output in the precision of training, as float32. weights: or its own."""
         compiled = self._program.compiled_features
-        with self._autocast():
+        with self.autocast():
             if weights:
                 output = functional_call(module, weights, (inputs,))
             elif compiled is not None and module is self.network:
@@ -140,10 +158,10 @@ class Learner:
                 output = module(inputs)
         return output.float()
 
-    def _stream(self, *names: str | int) -> torch.Generator:
+    def own_stream(self, *names: str | int) -> torch.Generator:
         return stream(self.config.seed, self.config.number, *names)
 
-    def _autocast(self) -> AbstractContextManager[Any]:
+    def autocast(self) -> AbstractContextManager[Any]:
         if self.config.precision == "float32":
             return nullcontext()
         return torch.autocast(self.device.type, torch.bfloat16)
@@ -151,7 +169,7 @@ class Learner:
     def train_logits(self) -> Tensor:
         """[num_samples, K]: the network's logits on train, evaluating, not augmented."""
         self.samples += len(self.train)
-        with self._autocast():
+        with self.autocast():
             logits = self._logits(self.train)
         self.network.train()
         return logits
@@ -180,9 +198,8 @@ class Learner:
         their validation.
         """
         started = time.monotonic()
-        order = self.config.method.order(self, self.method_state, self._stream("order", self.epoch))
-        preparation = self._stream("preparation", self.epoch)
-        decided = self._decided(order, preparation)
+        preparation = self.own_stream("preparation", self.epoch)
+        decided = self._decided(self.order(), preparation)
         steps = sum(choices.steps for choices in decided)
         self._program.loss.zero_()
         if "entropies" in self._program.state:
@@ -217,10 +234,27 @@ class Learner:
         while self._unread:
             self._read()
 
+    def order(self) -> Tensor:
+        """Of the epoch's samples, as the method has it."""
+        generator = self.own_stream("order", self.epoch)
+        return self.config.method.order(self, self.method_state, generator)
+
     def _decided(self, order: Tensor, preparation: torch.Generator) -> list[Choices]:
         """The epoch's choices: for its whole batches, and for the smaller one that is left."""
-        augmentation = self._stream("augmentation", self.epoch)
-        meta_stream = self._stream("meta", self.epoch)
+        return [self.chosen(each, preparation) for each in self.samples_in(order)]
+
+    def chosen(self, samples: Samples, preparation: torch.Generator) -> Choices:
+        """With what is the trial's own: its learning rate, and what the method draws."""
+        rates = map(self.config.optimizer.learning_rate, samples.progress.tolist())
+        steps, size = samples.train["indices"].shape
+        drawn = self.config.method.draw(steps, size, preparation)
+        learning_rate = torch.tensor(list(rates))
+        return Choices(samples.progress, learning_rate, samples.train, samples.meta, drawn)
+
+    def samples_in(self, order: Tensor) -> list[Samples]:
+        """The epoch's batches."""
+        augmentation = self.own_stream("augmentation", self.epoch)
+        meta_stream = self.own_stream("meta", self.epoch)
         # Batch norm cannot train on a single leftover sample; without it, every network sees the
         # same batches.
         least = min(2, self.config.batch_size, len(order))
@@ -229,10 +263,9 @@ class Learner:
             batches.pop()
         share = torch.arange(len(batches), dtype=torch.float64) / len(batches)
         progress = (self.epoch + share) / self.epochs
-        rates = torch.tensor(list(map(self.config.optimizer.learning_rate, progress.tolist())))
         mirrored = None
         if "alternating" in self.config.data.augment:
-            mirrored = mirrored_in_turn(len(self.data.train), self._stream("flip"), self.epoch)
+            mirrored = mirrored_in_turn(len(self.data.train), self.own_stream("flip"), self.epoch)
         meta = self._meta if self.config.method.needs_meta else None
         if meta is not None:
             meta_order = self._meta_order(len(batches), meta_stream)
@@ -244,8 +277,7 @@ class Learner:
             if own := batches[part]:
                 train = self.train.decide(torch.stack(own), augmentation, mirrored)
                 of_meta = {} if meta is None else meta.decide(meta_order[part], meta_stream)
-                drawn = self.config.method.draw(len(own), len(own[0]), preparation)
-                decided.append(Choices(progress[part], rates[part], train, of_meta, drawn))
+                decided.append(Samples(progress[part], train, of_meta))
         return decided
 
     def _meta_order(self, steps: int, generator: torch.Generator) -> Tensor:
@@ -292,36 +324,17 @@ class Learner:
         self.network.train()
         on_gpu = self.device.type == "cuda"
         own_random = torch.random.fork_rng(devices=[self.device] if on_gpu else [])
-        with self._repeatable(), own_random, _without_counters(self.network, steps):
+        counters = without_counters(self.network, steps)
+        with repeatable(self.config.deterministic), own_random, counters:
             # torch.manual_seed seeds all devices, in a millisecond.
             torch.default_generator.manual_seed(seed)
             if on_gpu:
                 torch.cuda.manual_seed(seed)
             yield
 
-    @contextmanager
-    def _repeatable(self) -> Iterator[None]:
-        """Operations that give the same bits each time, where the config asks for them."""
-        if not self.config.deterministic:
-            yield
-            return
-        before = torch.are_deterministic_algorithms_enabled()
-        warned = torch.is_deterministic_algorithms_warn_only_enabled()
-        # Only a warning: pooling whose windows do not overlap is repeatable, and PyTorch does not
-        # tell it apart.
-        torch.use_deterministic_algorithms(True, warn_only=True)
-        memory: Any = torch.utils.deterministic
-        filled = memory.fill_uninitialized_memory
-        memory.fill_uninitialized_memory = False  # a step reads none
-        try:
-            yield
-        finally:
-            memory.fill_uninitialized_memory = filled
-            torch.use_deterministic_algorithms(before, warn_only=warned)
-
     def _measured(self, steps: int, started: float) -> Measured:
         """The measurements of the epoch just trained, on their way from device to host."""
-        with self._autocast(), feature_norms(self.network, self.config.diagnostics) as norms:
+        with self.autocast(), feature_norms(self.network, self.config.diagnostics) as norms:
             logits = self._logits(self.data.validation)
         values: dict[str, float | Tensor] = {"train_loss": self._program.loss / steps}
         # All other metrics are measured once, on the trial's result.
@@ -331,7 +344,7 @@ class Learner:
             values |= diagnostics(Predictions(logits, self._labels), self.network, norms)
         self._last = logits
         as_float64 = partial(torch.as_tensor, dtype=torch.float64, device=self.device)
-        there, wait = _to_host(torch.stack(list(map(as_float64, values.values()))))
+        there, wait = to_host(torch.stack(list(map(as_float64, values.values()))))
         return Measured(self.epoch, self.samples, started, list(values), there, wait)
 
     def _read(self) -> None:
@@ -356,10 +369,16 @@ class Learner:
         return {
             "epoch": measured.epoch,
             "time": time.time(),
-            "seconds": now - since,
+            "seconds": (now - since) / measured.trials,
             "samples": measured.samples,
             **values,
         }
+
+    def take(self, measured: Measured, logits: Tensor) -> None:
+        """The epoch that a stack has trained. Raises Diverged. logits: [N, K], of validation."""
+        self._last = logits
+        self._unread.append(measured)
+        self.catch_up()
 
     def _keep_best(self, row: dict[str, float]) -> None:
         """Keep the weights of the best epoch so far (the first of equals), if `result` asks."""
@@ -425,6 +444,11 @@ class Learner:
         """Give the program to the next trial of this process; the learner is then at its end."""
         program.leave(self._program)
 
+    def part(self) -> None:
+        """Take weights of its own, in place of views of what a stack shares: it trains no more."""
+        for each in self.network.parameters():
+            each.data = each.data.clone()
+
     def recorded(self) -> TrainEntropy | None:
         """The values that `record:` requested, over all epochs."""
         if self.entropies is None:
@@ -436,31 +460,3 @@ class Learner:
         prepared = self.data.prepared
         kind = prepared.input_shape.kind
         return Classifier(self.network, prepared.mean, prepared.std, kind=kind)
-
-
-def _to_host(values: Tensor) -> tuple[Tensor, Callable[[], None]]:
-    """The values on the host, and what waits until they are there."""
-    if not values.is_cuda:
-        return values.cpu(), lambda: None
-    there = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
-    there.copy_(values, non_blocking=True)
-    copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    copied.record()
-    return there, copied.synchronize
-
-
-@contextmanager
-def _without_counters(network: nn.Module, steps: int) -> Iterator[None]:
-    """Batch norm counts its batches, an operation a layer, for averages of all batches alone."""
-    name = "num_batches_tracked"
-    counters = {}
-    for module in network.modules():
-        counter = getattr(module, name, None)
-        if counter is not None and getattr(module, "momentum", None) is not None:
-            counters[module] = counter
-            setattr(module, name, None)
-    try:
-        yield
-    finally:
-        for module, counter in counters.items():
-            setattr(module, name, counter.add_(steps))

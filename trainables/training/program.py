@@ -13,7 +13,7 @@ import os
 import random
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from functools import cache, partial
@@ -30,8 +30,11 @@ from trainables.files.home import default_cache
 from trainables.loading.trial_data import TrialData
 from trainables.method import with_tensors
 from trainables.model import Network
-from trainables.plain import Plain
+from trainables.models.shared.whole_module import network_of
+from trainables.plain import Plain, without_numbers
+from trainables.seeding import seed_of
 from trainables.training.choices import Choices, ChoiceTable, HostTable
+from trainables.training.stacked import StackedStep
 from trainables.training.weights import Weights
 
 # Programs that a process keeps, the one at work included: a study hands out its methods in turn.
@@ -50,6 +53,7 @@ AHEAD = 3
 OUTSIDE = ("epochs", "seed", "number", "result", "diagnostics", "equal_train")
 
 
+Trial = tuple[TrialConfig, Network]
 # A training step: its loss and the method's new state.
 Step = Callable[[Choices], tuple[Tensor, Any]]
 
@@ -70,15 +74,31 @@ class Batches:
 
 
 class Program:
-    """The tensors that one trial's steps after another's read and write. `run` gets its `step`."""
+    """The tensors that one trial's steps after another's read and write. `run` gets its `step`.
+
+    others: of the other trials that it trains at once, in the order of their rows.
+    """
 
     def __init__(
-        self, key: str, config: TrialConfig, data: TrialData, network: Network, device: torch.device
+        self,
+        key: str,
+        config: TrialConfig,
+        data: TrialData,
+        network: Network,
+        device: torch.device,
+        others: Sequence[Trial] = (),
     ) -> None:
         self.key = key
         self.data = data
         self.device = device
-        self.weights = Weights(network.to(device).named_parameters(), config.optimizer)
+        self.networks = [network, *(other for _, other in others)]
+        rows = [(other.to(device).named_parameters(), each.optimizer) for each, other in others]
+        named = network.to(device).named_parameters()
+        self.weights = Weights(named, config.optimizer, rows)
+        self.stacked: StackedStep | None = None
+        if others:
+            configs = [config, *(each for each, _ in others)]
+            self.stacked = StackedStep(configs, network, self.weights, device)
         for each in (*network.parameters(), *network.buffers()):  # what is not trained, too
             if each.dim() == 4 and not each.requires_grad:
                 each.data = each.data.contiguous(memory_format=torch.channels_last)
@@ -96,7 +116,8 @@ class Program:
                 lambda images: features(images), backend=COMPILER, dynamic=False
             )
         self.state: Any = None
-        self.loss = torch.zeros((), device=device)  # the sum over the epoch's steps
+        # The sum over the epoch's steps; of several trials [K].
+        self.loss = torch.zeros([len(others) + 1] if others else [], device=device)
         # Why steps are not captured; None: they are, or will be.
         self.eager_because: str | None = None
         if not captures(device):
@@ -107,13 +128,19 @@ class Program:
             self.eager_because = f"{type(config.method).__name__} does not set tensors_only"
         self._batches: list[Batches] = []
 
-    def restart(self, config: TrialConfig, network: Network) -> None:
-        """Take the weights and numbers of another trial with the same step."""
-        self.network.load_state_dict(network.state_dict())
-        self.weights.restart(config.optimizer)
+    def restart(self, config: TrialConfig, network: Network, others: Sequence[Trial] = ()) -> None:
+        """Take the weights and numbers of another trial, or of others, with the same step."""
+        configs = [config, *(each for each, _ in others)]
+        networks = [network, *(other for _, other in others)]
+        for ours, theirs in zip(self.networks, networks, strict=True):
+            ours.load_state_dict(theirs.state_dict())
+        self.weights.restart([each.optimizer for each in configs])
+        if self.stacked is not None:
+            self.stacked.restart(configs)
+            return
         fresh = with_tensors(config.method, self.device)
-        for ours, theirs in zip(_numbers(self.method), _numbers(fresh), strict=True):
-            ours.copy_(theirs)
+        for number, other in zip(_numbers(self.method), _numbers(fresh), strict=True):
+            number.copy_(other)
 
     def keep(self, state: Any) -> None:
         """Take a state as the steps' own: into the tensors of the last one, if they are alike."""
@@ -322,23 +349,38 @@ def _beside(device: torch.device) -> Iterator[None]:
         torch.cuda.current_stream(device).wait_stream(stream)
 
 
+def new_network(config: TrialConfig, data: TrialData) -> Network:
+    """The network with its initial weights, on the CPU."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed_of(config.seed, config.number, "weights"))
+        prepared = data.prepared
+        return network_of(config.model, prepared.input_shape, prepared.num_classes)
+
+
 # ---- programs for later trials -------------------------------------------------------------------
 
 _kept: list[Program] = []  # the least recently used first
 
 
 def program_for(
-    config: TrialConfig, data: TrialData, network: Network, device: torch.device
+    config: TrialConfig,
+    data: TrialData,
+    network: Network,
+    device: torch.device,
+    others: Sequence[Trial] = (),
 ) -> Program:
-    """A program an earlier trial has left, with this one's values; or a new one, to `leave`."""
-    key = json.dumps([_structure(config), str(device)], sort_keys=True)
+    """A program an earlier trial, or stack, has left, with this one's values; or a new one, to
+    `leave`. others: of the other trials of a stack."""
+    configs = [config, *(each for each, _ in others)]
+    places = [each.number - config.number for each in configs]
+    key = json.dumps([list(map(_structure, configs)), places, str(device)], sort_keys=True)
     for program in _kept:
         if program.key == key and program.data is data:
             _kept.remove(program)
-            program.restart(config, network)
+            program.restart(config, network, others)
             return program
     del _kept[: len(_kept) - KEPT + 1]
-    return Program(key, config, data, network, device)
+    return Program(key, config, data, network, device, others)
 
 
 def leave(program: Program) -> None:
@@ -356,14 +398,8 @@ def _structure(config: TrialConfig) -> dict[str, Plain]:
     """The settings that a step does not read from the device: equal ones have equal steps."""
     kept = {key: value for key, value in config.to_mapping().items() if key not in OUTSIDE}
     for part in ("method", "optimizer"):
-        kept[part] = _without_numbers(kept[part])
+        kept[part] = without_numbers(kept[part])
     return {**kept, "bias_lr_factor": config.optimizer.bias_lr_factor}
-
-
-def _without_numbers(plain: Plain) -> Plain:
-    if isinstance(plain, Mapping):
-        return {key: _without_numbers(value) for key, value in plain.items()}
-    return "number" if isinstance(plain, float) else plain
 
 
 def _numbers(settings: Settings) -> Iterator[Tensor]:

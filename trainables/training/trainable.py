@@ -14,29 +14,37 @@ from trainables import methods
 from trainables.config import TrialConfig
 from trainables.loading.trial_data import trial_data
 from trainables.machine import keep_freed_memory
+from trainables.outputs.outcome import reports_to_json
 from trainables.plain import Plain
 from trainables.training import checkpoint
-from trainables.training.attempt import Assignment, Attempt
+from trainables.training.attempt import Assignment, Attempt, StackAssignment
 from trainables.training.learner import Learner
+from trainables.training.stacked_attempt import StackedAttempt
 
 
 class CalibrationTrainable(Trainable):
-    """Trains the assignment in `config["assignment"]`; each result has a `Report`, as JSON.
+    """Trains the assignment in `config["assignment"]`, of a trial or a stack; each result has a
+    `Report` of each trial, as JSON.
 
     One class for all methods, so that actors are reused.
     """
 
-    _attempt: Attempt | None = None
+    _attempt: Attempt | StackedAttempt | None = None
 
     @classmethod
     def default_resource_request(cls, config: dict[str, str]) -> PlacementGroupFactory:
-        resources = json.loads(config["assignment"])["resources"]
+        plain = json.loads(config["assignment"])
+        resources = plain["rows"][0]["resources"] if "rows" in plain else plain["resources"]
         return PlacementGroupFactory([{"CPU": resources["cpu"], "GPU": resources["gpu"]}])
 
     def setup(self, config: dict[str, str]) -> None:
         if self._attempt is not None:
             self._attempt.leave()
-        self._attempt = Attempt(Assignment(**json.loads(config["assignment"])))
+        plain = json.loads(config["assignment"])
+        if "rows" in plain:
+            self._attempt = StackedAttempt(StackAssignment.of(plain))
+        else:
+            self._attempt = Attempt(Assignment(**plain))
 
     def reset_config(self, new_config: dict[str, str]) -> bool:
         self.setup(new_config)
@@ -45,12 +53,13 @@ class CalibrationTrainable(Trainable):
     def prepared(self) -> dict[str, Plain]:
         """The first result of a new process, once the data are there."""
         assert self._attempt is not None
-        return {"report": self._attempt.prepare().to_json(), "done": False}
+        self._attempt.prepare()
+        return {"reports": reports_to_json({}), "done": False}
 
     def step(self) -> dict[str, Plain]:
         assert self._attempt is not None
-        report = self._attempt.step()
-        return {"report": report.to_json(), "done": report.outcome is not None}
+        reports = reports_to_json(self._attempt.reports())
+        return {"reports": reports, "done": self._attempt.is_over}
 
 
 def trainable_for(method: str) -> type[Trainable]:

@@ -79,6 +79,10 @@ class Pretrained(Model):
     def frozen(self) -> bool:
         return self.train == "head"
 
+    @property
+    def stackable(self) -> bool:
+        return self.frozen
+
     def origin(self) -> Origin | None:
         file = self._file()
         if file is None:
