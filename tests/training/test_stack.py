@@ -1,0 +1,382 @@
+"""Trials trained as one program, against the same trials one by one."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from tests import simulated_graph
+from tests.methods.test_method_contract import ROWS, WITH_LOSS, ends_of_the_space
+from trainables import methods
+from trainables.config import TrialConfig
+from trainables.loading.batches import DeviceSplit
+from trainables.loading.trial_data import trial_data
+from trainables.method import Batch, Method
+from trainables.methods.cross_entropy import CrossEntropy
+from trainables.methods.focal import focal_loss
+from trainables.methods.mixup import Mixup
+from trainables.model import Network
+from trainables.stacks import likeness, why_alone
+from trainables.training import checkpoint, program
+from trainables.training.choices import Choices
+from trainables.training.learner import Diverged, Learner
+from trainables.training.stack import Stack
+from trainables.training.stacked import StackedNetwork
+
+CPU = torch.device("cpu")
+STACKED = [name for name in methods.names() if methods.find(name)().stackable]
+KINDS: dict[str, dict[str, Any]] = {
+    "images": {
+        "data": {"name": "digits", "augment": "crop_flip", "validation": 0.8},
+        "model": {"name": "mlp", "width": 8},
+    },
+    "rows": {"data": ROWS["data"], "model": {"name": "mlp", "width": 8, "depth": 2}},
+    "rows, without hidden layers": {**ROWS, "model": {"name": "mlp", "depth": 0}},
+}
+
+
+def config(method: Any = "cross_entropy", number: int = 0, **settings: Any) -> TrialConfig:
+    plain = {**KINDS["images"], "epochs": 3, "batch_size": 32, "method": method, "number": number}
+    return TrialConfig.from_mapping({**plain, **settings})
+
+
+def alone(one: TrialConfig) -> Learner:
+    return Learner(one, trial_data(one, CPU), CPU)
+
+
+def stack(configs: list[TrialConfig]) -> Stack:
+    return Stack(configs, trial_data(configs[0], CPU), CPU)
+
+
+def weights_of(learner: Learner) -> Tensor:
+    return torch.cat([each.detach().flatten() for each in learner.network.parameters()])
+
+
+def told(learner: Learner) -> list[dict[str, float]]:
+    return [{**row, "time": 0.0, "seconds": 0.0} for row in learner.history]
+
+
+def assert_same(one: Learner, other: Learner) -> None:
+    """To the bit."""
+    assert torch.equal(weights_of(one), weights_of(other))
+    assert told(one) == told(other)
+    assert torch.equal(one.predictions().logits, other.predictions().logits)
+
+
+# ---- one by one ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def in_double(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Networks, and the samples they get, in float64."""
+    made, batch, draw = program.new_network, DeviceSplit.batch, Mixup.draw
+
+    def shares_of_double(method: Mixup, *given: Any) -> dict[str, Tensor]:
+        drawn = draw(method, *given)
+        return {name: each.double() if name == "share" else each for name, each in drawn.items()}
+
+    def of_double(split: DeviceSplit, decided: Any) -> Batch:
+        found = batch(split, decided)
+        return found._replace(images=found.images.double())
+
+    monkeypatch.setattr(program, "new_network", lambda *given: made(*given).double())
+    monkeypatch.setattr(DeviceSplit, "batch", of_double)
+    monkeypatch.setattr(Mixup, "draw", shares_of_double)
+    yield
+
+
+def different(name: str) -> list[TrialConfig]:
+    """Trials of other numbers, hyperparameters, rates and rules' numbers, beside another method."""
+    found = []
+    for number, values in enumerate(ends_of_the_space(name)):
+        # Large ones: a weight has a precision of its own, beside which the change must show.
+        rule = {"lr": 0.2 * (1 + number), "momentum": 0.5 + 0.1 * number, "weight_decay": 1e-3}
+        found.append(config({"name": name, **values}, number // 2, optimizer=rule))
+    return [*found, config("brier", 0), config("brier", 7, optimizer={"schedule": "one_cycle"})]
+
+
+def one_step(configs: list[TrialConfig]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Of each trial its weights before a step, and after it, alone and in a stack."""
+    together = stack(configs)
+    before = [weights_of(row) for row in together.rows]
+    first, *_ = together._decided()
+    together._program.run(replace_steps(first), together._take)
+    for one, start, row in zip(configs, before, together.rows, strict=True):
+        learner = alone(one)
+        assert_close(weights_of(learner), start, rtol=0, atol=0)
+        preparation = learner.own_stream("preparation", 0)
+        own, *_ = learner._decided(learner.order(), preparation)
+        learner._program.run(replace_steps(own), partial(step_of, learner))
+        yield start, weights_of(learner), weights_of(row)
+
+
+def step_of(learner: Learner, now: Choices) -> Any:
+    return learner._step(now, torch.Generator())
+
+
+def replace_steps(choices: Any) -> Any:
+    """The first step alone."""
+    parts = ({name: values[:1] for name, values in part.items()} for part in choices[2:])
+    return type(choices)(choices.progress[:1], choices.learning_rate[:1], *parts)
+
+
+@pytest.mark.parametrize("name", STACKED)
+def test_a_step_in_float64_is_the_one_alone(name: str, in_double: None) -> None:
+    for before, expected, found in one_step(different(name)):
+        change = (expected - before).abs().max()
+        assert change > 0 and (found - expected).abs().max() < 1e-6 * change
+
+
+@pytest.mark.parametrize("name", STACKED)
+def test_a_step_in_float32_is_the_one_alone(name: str) -> None:
+    for before, expected, found in one_step(different(name)):
+        change = (expected - before).abs().max()
+        assert (found - expected).abs().max() < 1e-5 * change
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"clip": 0.5},
+        {"nesterov": True, "bias_lr_factor": 4.0},
+        {"name": "adam", "lr": 0.01},
+        {"name": "adamw", "lr": 0.01, "weight_decay": 0.1, "clip": 0.5},
+    ],
+    ids=str,
+)
+def test_a_training_is_the_one_alone_up_to_rounding(rule: dict[str, Any], kind: str) -> None:
+    configs = []
+    for number in range(3):
+        own = {**rule, "lr": (1 + number) * rule.get("lr", 0.02)}
+        for method in ("cross_entropy", {"name": "focal", "gamma": float(number)}, "mixup"):
+            configs.append(config(method, number, optimizer=own, **KINDS[kind]))
+    together = stack(configs)
+    for row, one in zip(together.rows, configs, strict=True):
+        assert row.config == one
+    while not together.finished:
+        assert not together.advance()
+    for row, one in zip(together.rows, configs, strict=True):
+        learner = alone(one)
+        while not learner.finished:
+            learner.train_epoch()
+        assert_close(weights_of(row), weights_of(learner), rtol=1e-3, atol=1e-4)
+        for mine, theirs in zip(told(row), told(learner), strict=True):
+            assert mine == pytest.approx(theirs, rel=5e-3, abs=5e-3)
+        assert row.samples == learner.samples
+
+
+# ---- rows do not know of each other --------------------------------------------------------------
+
+
+def mixed_configs(**settings: Any) -> list[TrialConfig]:
+    found = []
+    for number in range(3):
+        for name in ("cross_entropy", "focal", "mixup", "sece"):
+            rule = {"lr": 0.01 * (1 + number), **settings.pop("rule", {})}
+            found.append(config(name, number, optimizer=rule, **settings))
+    return found
+
+
+def trained(configs: list[TrialConfig]) -> list[Learner]:
+    together = stack(configs)
+    while not together.finished:
+        together.advance()
+    return together.rows
+
+
+def test_the_order_of_rows_does_not_matter() -> None:
+    configs = mixed_configs()
+    order = torch.randperm(len(configs), generator=torch.Generator().manual_seed(2)).tolist()
+    found = trained([configs[place] for place in order])
+    for place, row in zip(order, found, strict=True):
+        assert row.config == configs[place]
+    for place, one in enumerate(trained(configs)):
+        assert_same(one, found[order.index(place)])
+
+
+@pytest.mark.parametrize("rule", [{"clip": 0.5}, {}, {"name": "adam"}, {"name": "adamw"}], ids=str)
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_row_that_diverges_leaves_the_others_their_bits(
+    rule: dict[str, Any], value: float
+) -> None:
+    configs = [config(name, number, optimizer={"lr": 0.01, **rule}) for number in (0, 1)
+               for name in ("focal", "mixup", "brier")]  # fmt: skip
+    sound, broken = stack(configs), stack(configs)
+    lost = broken.rows[1]
+    for each in lost.network.parameters():
+        each.data.fill_(value)
+    (ended,) = broken.advance().items()
+    sound.advance()
+    assert ended[0] is lost and isinstance(ended[1], Diverged) and "at epoch 1" in str(ended[1])
+    assert lost not in broken.training and lost.history == []
+    while not sound.finished:
+        sound.advance()
+        assert not broken.advance()
+    for place, (one, other) in enumerate(zip(sound.rows, broken.rows, strict=True)):
+        if place != 1:
+            assert_same(one, other)
+    assert lost.history == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stack_resumes_bit_for_bit_without_a_row_that_ended(kind: str, tmp_path: Path) -> None:
+    configs = mixed_configs(result="best_nll", **KINDS[kind])
+    whole, cut, again = stack(configs), stack(configs), stack(configs)
+    cut.advance()
+    cut.drop(cut.rows[5])
+    names = {f"t/{place}": row for place, row in enumerate(cut.rows) if place != 5}
+    checkpoint.save_stack(names, tmp_path / "last.pt")
+    again.drop(again.rows[5])
+    rows = [(f"t/{place}", row) for place, row in enumerate(again.rows) if place != 5]
+    assert not checkpoint.load_rows([("t/5", again.rows[5])], tmp_path / "last.pt")
+    assert not checkpoint.load_rows([("t/1", again.rows[2])], tmp_path / "last.pt")
+    assert again.rows[2].epoch == 0, "another trial's: nothing has changed"
+    assert checkpoint.load_rows(rows, tmp_path / "last.pt")
+    again.stand_after(1)
+    while not whole.finished:
+        whole.advance()
+    while not again.finished:
+        again.advance()
+    for place, (one, other) in enumerate(zip(whole.rows, again.rows, strict=True)):
+        if place != 5:
+            assert one.take_result() == other.take_result()
+            assert_same(one, other)
+
+
+def test_a_row_goes_on_alone_from_the_file_of_its_stack(tmp_path: Path) -> None:
+    configs = mixed_configs()
+    together, left = stack(configs), alone(configs[2])
+    together.advance()
+    checkpoint.save_stack({"t/2": together.rows[2]}, tmp_path / "last.pt")
+    assert checkpoint.load_rows([("t/2", left)], tmp_path / "last.pt")
+    assert left.epoch == 1 and told(left) == told(together.rows[2])
+    assert torch.equal(weights_of(left), weights_of(together.rows[2]))
+    together.advance()
+    left.train_epoch()
+    assert_close(weights_of(left), weights_of(together.rows[2]), rtol=1e-4, atol=1e-5)
+
+
+def test_rows_share_the_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(0, 10_000, 6))
+    monkeypatch.setattr("trainables.training.stack.time.monotonic", lambda: float(next(clock)))
+    together = stack([config(number=number) for number in range(3)])
+    together.advance()
+    assert [row.history[0]["seconds"] for row in together.rows] == [2.0, 4.0, 6.0]  # one more look
+    together.drop(together.rows[0])
+
+
+# ---- which trials --------------------------------------------------------------------------------
+
+
+def test_the_stackable_methods_are_those_with_a_loss_and_no_more() -> None:
+    rest = set(methods.names()) - set(STACKED)
+    assert rest == {"gamma_net", "meta_l2", "sample_prioritization"}
+    assert set(STACKED) <= set(WITH_LOSS) | {"mixup"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"model": "cnn"}, "cnn has no stacked form"),
+        ({"method": "gamma_net"}, "gamma_net needs a meta split"),
+        ({"method": "sample_prioritization"}, "sample_prioritization has a training step of"),
+        ({"record": "train_entropy"}, "record: train_entropy"),
+        ({"diagnostics": True}, "diagnostics: true"),
+        ({"compile": True}, "compile: true"),
+    ],
+    ids=str,
+)
+def test_what_trains_alone(settings: dict[str, Any], why: str) -> None:
+    found = why_alone(config(settings.pop("method", "focal"), **settings))
+    assert found is not None and found.startswith(why)
+    assert why_alone(config("focal")) is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "alike"),
+    [
+        ({"optimizer": {"lr": 0.3, "momentum": 0.1, "schedule": "constant"}}, True),
+        ({"method": "mixup", "number": 9}, True),
+        ({"batch_size": 16}, False),
+        ({"model": {"name": "mlp", "width": 9}}, False),
+        ({"optimizer": {"name": "adam"}}, False),
+        ({"optimizer": {"clip": 1.0}}, False),
+        ({"precision": "bfloat16"}, False),
+        ({"epochs": 4}, False),
+    ],
+    ids=str,
+)
+def test_what_may_share_a_stack(settings: dict[str, Any], alike: bool) -> None:
+    one, other = config().to_mapping(), config(**settings).to_mapping()
+    assert (likeness(one) == likeness(other)) == alike
+
+
+@dataclass(frozen=True)
+class Scaled(Method):
+    """Somebody's own, whose trials can be stacked."""
+
+    factor: float = 2.0
+    stackable = True
+
+    def loss(self, logits: Tensor, targets: Tensor, progress: float | Tensor) -> Tensor:
+        return self.factor * focal_loss(logits, targets, 1.0)
+
+
+class Silent(CrossEntropy):
+    """Does not say that it can."""
+
+
+def test_an_extension_is_stacked_if_it_says_so() -> None:
+    assert why_alone(replace(config(), method=Silent())) is not None
+    around = replace(config(), method=Mixup(base=Silent()))
+    assert why_alone(around) is not None
+    configs = [replace(config(number=one), method=Scaled(1.0 + one)) for one in range(3)]
+    for before, expected, found in one_step(configs):
+        change = (expected - before).abs().max()
+        assert (found - expected).abs().max() < 1e-5 * change
+
+
+def test_a_network_of_other_layers_has_no_stacked_form() -> None:
+    dropped = Network(nn.Sequential(nn.Flatten(), nn.Dropout()), nn.Linear(4, 2))
+    with pytest.raises(TypeError, match=r"features\.1 is a Dropout, which has no stacked form"):
+        StackedNetwork(dropped)
+
+
+# ---- on a GPU ------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("names", [STACKED, ["focal", "mixup"]], ids=str)
+def test_a_captured_stack_trains_as_the_eager_one_and_leaves_its_program(
+    names: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The graph is simulated: see test_program.py."""
+    configs = [config(name, number) for name in names for number in (0, 1)]
+    expected = trained(configs)
+    monkeypatch.setattr(program, "captures", lambda device: True)
+    monkeypatch.setattr(program, "capture", simulated_graph.capture)
+    monkeypatch.setattr(program, "waits", simulated_graph.waits)
+    program.forget()
+    together = stack(configs)
+    while not together.finished:
+        together.advance()
+    assert together._program.eager_because is None and together._program.is_captured
+    for one, other in zip(together.rows, expected, strict=True):
+        assert_same(one, other)
+    together.leave()
+    moved = [replace(one, number=one.number + 4) for one in configs]
+    later = stack(moved)
+    assert later._program is together._program
+    while not later.finished:
+        later.advance()
+    monkeypatch.undo()
+    for one, other in zip(later.rows, trained(moved), strict=True):
+        assert_same(one, other)
