@@ -328,7 +328,7 @@ def test_gaps_change_no_bit(settings: dict[str, Any], monkeypatch: pytest.Monkey
             held.update(torch.tensor(0.1, dtype=torch.float64))
             if step == 3:
                 saved = held.state()
-                held.restart(Optimizer(**settings))
+                held.restart([Optimizer(**settings)])
                 held.load(saved)
         found.append([*network.parameters(), *held.state()["moments"]])
     assert all(map(torch.equal, *found))

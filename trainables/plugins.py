@@ -12,6 +12,7 @@ import sys
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from importlib.machinery import SourceFileLoader
 from itertools import chain
 from pathlib import Path
@@ -196,13 +197,14 @@ class Folder:
         self.package = package
         self.short = package.rpartition(".")[2]
 
+    @cached_property
     def _own(self) -> list[str]:
         (directory,) = importlib.import_module(self.package).__path__
         return stems(Path(directory))
 
     def names(self) -> list[str]:
         """All names, ours and those of the extensions folder, sorted."""
-        own = self._own()
+        own = self._own
         folder = extension_folder(self.short)
         theirs = stems(folder) if folder else []
         for name in set(own) & set(theirs):
@@ -216,14 +218,14 @@ class Folder:
         if not isinstance(name, str) or name not in self.names():
             raise FieldError("", f"there is no {self.kind} '{name}'", nearest(name, self.names()))
         module = self.module(name)
-        if name in self._own():
+        if name in self._own:
             return getattr(module, class_name(name))
         return own_class(module, f"{self.short}/{name}.py", self.kind, class_name(name))
 
     def module(self, name: str) -> ModuleType:
         """The module of a file, ours or of the extensions folder in use. FieldError if it cannot be
         imported."""
-        if name in self._own():
+        if name in self._own:
             return importlib.import_module(f"{self.package}.{name}")
         qualified = f"{LOADED}{self.short}.{name}"
         _found.setdefault(_finder, set()).add(qualified)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from trainables.outputs.outcome import Outcome, Report
+from trainables.outputs.outcome import Outcome, Report, reports_from_json, reports_to_json
 
 COMPLETE = (
     '{"attempt": 2, "versions": {"torch": "2"}, "state": "complete", "metrics": {"ece": 0.1},'
@@ -43,4 +43,8 @@ def test_what_is_not_known_of_an_outcome_is_passed_over() -> None:
     ],
 )
 def test_a_report_is_written_as_it_was_read(text: str) -> None:
-    assert Report.from_json(text).to_json() == text
+    plain = json.loads(text)
+    assert json.loads(reports_to_json({"focal/0007": Report.from_plain(plain)})) == {
+        "focal/0007": plain
+    }
+    assert reports_from_json(json.dumps({"focal/0007": plain}))["focal/0007"].to_plain() == plain

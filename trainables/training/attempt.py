@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -375,7 +376,7 @@ class Attempt:
             samples=learner.samples,
             device=learner.device.type,
             host=socket.gethostname(),
-            versions=versions(TRAINING_LIBRARIES),
+            versions=_libraries(),
             training=learner.facts() | ({"stack": self._stack} if self._stack else {}),
             features=learner.data.prepared.features,
             digests={**digests, "history.json": history},
@@ -408,6 +409,11 @@ def resume(
         for attempt in attempts:
             attempt.log(f"{folder.name}/last.pt: {problem}\n")
     return False
+
+
+@cache
+def _libraries() -> dict[str, str]:
+    return versions(TRAINING_LIBRARIES)
 
 
 def label_of(trial: str) -> str:
