@@ -67,6 +67,12 @@ def choice(default: str | None, *others: str, doc: str = "") -> Any:
     return field(default=default, metadata={"choices": others, "doc": doc})
 
 
+def words_or_number(default: str, *others: str, doc: str = "", **ends: float) -> Any:
+    """An `int | str` field: one of several words, the default first, or a number in a range."""
+    found = {"choices": (default, *others), "range": Range(**ends), "doc": doc}
+    return field(default=default, metadata=found)
+
+
 def choices(default: tuple[str, ...], *others: str, of: str, doc: str = "") -> Any:
     """A `tuple[str, ...]` field of several words, each once, written as a list. of: their kind."""
     return field(default=default, metadata={"some": others, "of": of, "doc": doc})
@@ -117,6 +123,8 @@ def check_value(cls: type, spec: Field[Any], value: Any) -> Any:
         return _check_numbers(spec, value)
     if "some" in spec.metadata:
         return _check_words(spec, value)
+    if "choices" in spec.metadata and "range" in spec.metadata:
+        return _check_word_or_number(spec, value)
     if float in wanted and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if (isinstance(value, bool) and bool not in wanted) or not isinstance(value, wanted):
@@ -156,6 +164,16 @@ def _check_numbers(spec: Field[Any], value: Any) -> tuple[float, ...]:
         if item not in bounds:
             raise FieldError(spec.name, f"each number must be {bounds}, got {item:g}")
     return tuple(float(item) for item in value)
+
+
+def _check_word_or_number(spec: Field[Any], value: Any) -> int | str:
+    words, bounds = spec.metadata["choices"], spec.metadata["range"]
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    if not (value in bounds if is_number else value in words):
+        valid = f"{', '.join(words)} or a whole number {bounds}"
+        raise FieldError(spec.name, f"must be {valid}, got {value!r}")
+    found: int | str = value
+    return found
 
 
 def _check_words(spec: Field[Any], value: Any) -> tuple[str, ...]:

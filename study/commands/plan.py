@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from study.analysis.prediction import Prediction
     from study.analysis.states import Counts
     from study.engine.probe import ProbedStudy
+    from study.engine.stacks import Stacks
     from study.schema.spec import StudySpec
     from study.schema.wait import Wait
     from study.store.study import Study
@@ -106,6 +107,7 @@ class Planned:
     probed: ProbedStudy | None = None
     whole: Prediction | None = None  # by the probe: of all trials trained to their end
     stopped: Prediction | None = None  # of all trials, if the study stops some early
+    stacks: Stacks | None = None  # None: the first start decides
     lacks: str | None = None  # what `run` would say that this machine lacks
 
     @cached_property
@@ -141,6 +143,7 @@ def _planned(
         existing_study,
         prepare_data,
     )
+    from study.engine.stacks import room_here, stacks_of
     from study.machines.ray_session import ClusterError
     from study.store.place import check_place
     from study.store.study import storage_root
@@ -155,6 +158,8 @@ def _planned(
     if where.address is None:
         try:
             check_machine(study, folder, stored, where.cpus)
+            fits = partial(room_here, study, where.cpus)
+            found = replace(found, stacks=stacks_of(study, file.name, stored, prepared, fits))
         except ClusterError as error:
             if probe:
                 raise
@@ -169,6 +174,7 @@ def with_probe(found: Planned, file_name: str, probe: bool, where: Where) -> Pla
     from study.analysis.prediction import predict
     from study.engine.budget import expected_costs
     from study.engine.probe import probe_here, probe_on_cluster, slots_here
+    from study.engine.stacks import room_on, stacks_of
     from study.store.place import check_room
     from study.store.targets import Targets
 
@@ -199,6 +205,9 @@ def with_probe(found: Planned, file_name: str, probe: bool, where: Where) -> Pla
                 else:
                     nodes.append(node)
             slots = max(slots_on(nodes, each) for each in spec.needs.values())
+            fits = partial(room_on, spec, nodes)
+            stacks = stacks_of(spec, file_name, found.stored, found.prepared, fits)
+            found = replace(found, stacks=stacks)
             prober = partial(probe_on_cluster, targets=targets, off=off)
         elif probe:
             slots = slots_here(spec, where.cpus)
@@ -247,6 +256,7 @@ def _plain(found: Planned, explained: bool) -> dict[str, object]:
         },
         "trials": found.counts,
         "at_once": asdict(Busy.of(kept_busy(study))),
+        "stacks": None if found.stacks is None else {**asdict(found.stacks), "alone": study.alone},
         "lacks": found.lacks,
         "explain": [row._asdict() for row in explain(study)] if explained else [],
         "warnings": [
@@ -280,6 +290,8 @@ def _print(found: Planned) -> None:
     )
     console.say(f"trials: {_done_text(found)}")
     console.say(f"at once: {busy_line(study)}.")
+    if found.stacks is not None:
+        console.say(f"stacks: {found.stacks.line(study)}.")
     _print_data(study, found.prepared)
     _print_aims(study, found.prepared)
     _print_methods(study)

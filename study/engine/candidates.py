@@ -104,6 +104,7 @@ def confirming_spec(found: Results, asked: Asked) -> StudySpec:
         "search_optimizer": False,
         "first_seed": search.spec.first_seed + FRESH,
         "trials": seeds,
+        "stack": "off" if search.stack is None else search.spec.stack,
         "early_stopping": None,
         "budget": None,  # what was selected is retrained to its end
         "keep_models": "all",  # all are measured on test, and the front is not known before

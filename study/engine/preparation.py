@@ -4,7 +4,7 @@ spec, and what is recorded."""
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -17,6 +17,7 @@ from study.analysis.guessing import above_majority, above_majority_of_groups, no
 from study.engine.display import ShowsSteps
 from study.engine.own_code import check_own_code
 from study.engine.probe import slots_here
+from study.engine.stacks import Room, stacks_of
 from study.engine.weights import (
     check_weights,
     models_and_data,
@@ -249,10 +250,12 @@ def record_spec(
     prepared: Prepared,
     tracking: str | None,
     opened: Study | None = None,
+    room: Callable[[], Room] = lambda: Room(1, None),
 ) -> Study:
     """Write STUDY/study.yaml: the checked spec and recorded facts. Under the driver's lock.
 
-    Raises as `existing_study`. opened: the study as it was before the lock was taken.
+    Raises as `existing_study`. opened: the study as it was before the lock was taken. room: for
+    trials, asked where none has begun.
     """
     now = datetime.now(UTC).isoformat(timespec="seconds")
     recorded = Recorded(id=uuid.uuid4().hex, created=now)
@@ -271,13 +274,15 @@ def record_spec(
             matters = matters_at_opening(stored)
             recorded = replace(recorded, matters_at_opening=matters)
     inputs = prepared.input_shape
+    stack = stacks_of(spec, file_name, stored, prepared, room).most
     recorded = replace(
         recorded,
+        stack=stack,
         data_digest=prepared.digest,
         classes=list(prepared.classes),
         sizes=dict(prepared.sizes),
         versions=recorded_versions(),
-        meaning=spec.meaning(),
+        meaning={**spec.meaning(), "stack": "off" if stack is None else stack.trials},
         serves=serves_of(spec, stored),
         temperature_fit=WITH_PRIOR,
         majority=prepared.majority("validation"),

@@ -29,11 +29,12 @@ from study.engine.preparation import (
     record_spec,
 )
 from study.engine.probe import probe_here, probe_on_cluster
+from study.engine.stacks import Room, room_here, room_on, stacks_of
 from study.machines.admission import fit_again, needed_of
 from study.machines.autoscaler import Demand, asking
 from study.machines.fit_nodes import PATIENCE, FitNodes
 from study.machines.guarded import Unfit, guarded
-from study.machines.nodes import PROBE, send_as_source
+from study.machines.nodes import PROBE, alive_nodes, send_as_source
 from study.machines.ray_session import check_address, control_store, joined, set_environment
 from study.machines.stopping import Stopping, temporary_folder
 from study.machines.waiting import admitted
@@ -111,11 +112,13 @@ def run_study(
             display.say(f"warning: {note}")
     expected: dict[str, float] = {}
     room = partial(check_room, file_name, directory)
+    fits: Callable[[], Room] = partial(room_here, spec, cpus)
     if address is None:  # before anything is written
         with display.steps() as steps:
             if any(each.gpu for each in spec.needs.values()):
                 steps("trying the GPU")
             check_machine(spec, directory, stored, cpus)
+            stacks_of(spec, file_name, stored, prepared, fits)  # refuses what does not fit
             probe = partial(probe_here, targets=targets)
             expected = expected_costs(
                 spec, file_name, stored, prepared.digest, steps, probe, room=room
@@ -135,12 +138,13 @@ def run_study(
     ):
         if address is not None:
             off = [unfit.node for unfit in cluster.unfit]
+            fits = partial(room_on, spec, [n for n in alive_nodes() if n["NodeID"] not in off])
             probe = partial(probe_on_cluster, targets=targets, off=off)
             expected = expected_costs(
                 spec, file_name, stored, prepared.digest, steps, probe, room=room
             )
         steps("opening the ledger")
-        study = record_spec(spec, file_name, directory, prepared, tracking, stored)
+        study = record_spec(spec, file_name, directory, prepared, tracking, stored, fits)
         stopping.resume = stopping.resume or _resumes(study, asked_address, cpus, wait)
         ledger = _open_ledger(study, database, display)
         _remove_leftovers(study, ledger.trials())

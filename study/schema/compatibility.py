@@ -124,7 +124,7 @@ def completed_meaning(
 ) -> dict[str, Plain]:
     """A recorded meaning; keys that its version did not have are taken from `today`, as read now.
 
-    Search spaces and early stopping are not completed: what is added later is a change.
+    Search spaces, early stopping and stacks are not completed: what is added later is a change.
     """
     whole = dict(today)
     for key, value in recorded.items():
@@ -135,7 +135,7 @@ def completed_meaning(
     return {
         key: value
         for key, value in whole.items()
-        if key not in ("space", "early_stopping") or key in recorded
+        if key not in ("space", "early_stopping", "stack") or key in recorded
     }
 
 
@@ -146,7 +146,9 @@ def refuse_changes(
 
     done_note: what already exists, such as `has 37 trials`.
     """
-    meaning = new.meaning()
+    # Of a study made before, each trial trains alone; `auto` goes on with what was recorded.
+    old_meaning = {"stack": "off", **old_meaning}
+    meaning = {"stack": old_meaning["stack"], **new.meaning()}
     old_methods = methods_in(old_meaning)
     new_methods = methods_in(meaning)
     gone = [

@@ -160,10 +160,10 @@ def allowed_text(cls: type, field: Field[Any]) -> str:
         words = [f"{{{', '.join(spec.name for spec in fields(nested))}}}"]
     elif "some" in found:
         words = [f"a list of {', '.join(found['some'])}"]
-    elif "range" in found:
-        words = [str(found["range"])]
     else:
         words = list(found.get("choices", ()))
+        if "range" in found:
+            words.append(str(found["range"]))
     if words and type(None) in kinds:
         words = [*words, "null"]
     return " | ".join(words)

@@ -202,7 +202,9 @@ def _field(cls: type, field: Field[Any]) -> Schema:
         schema["type"] = kinds[0] if len(kinds) == 1 else kinds
     if "range" in field.metadata:
         schema |= _bounds(field.metadata["range"])
-    if "choices" in field.metadata:
+    if "choices" in field.metadata and "range" in field.metadata:
+        schema["anyOf"] = [{"enum": [*field.metadata["choices"]]}, {"type": "integer"}]
+    elif "choices" in field.metadata:
         schema["enum"] = [*field.metadata["choices"]]
         if "null" in kinds:
             schema["enum"].append(None)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import Any
 
 from search_spaces.space import Entry, to_plain
@@ -21,12 +23,13 @@ from trainables import metrics
 from trainables.config import TrialConfig, required
 from trainables.config import to_plain as settings_to_plain
 from trainables.dataset import Dataset
-from trainables.fields import Settings, choice, is_file, number, text
+from trainables.fields import Settings, choice, is_file, number, text, words_or_number
 from trainables.loading.shift import ShiftSet
 from trainables.model import Model
 from trainables.optimizer import Optimizer
 from trainables.plain import Plain
 from trainables.problems import FieldError, nearest
+from trainables.stacks import why_alone
 
 
 @dataclass(frozen=True)
@@ -126,6 +129,14 @@ class StudySpec(Settings):
     )
     sampler: Sampler = Sampler()
     trials: int = number(24, low=1, doc="trials per method")
+    stack: int | str = words_or_number(
+        *("auto", "off"),
+        low=2,
+        doc=(
+            "train at most so many trials as one program; auto: as many as pay, said by `calstudy"
+            " plan`"
+        ),
+    )
     early_stopping: EarlyStopping | None = text(
         None,
         doc=(
@@ -175,6 +186,8 @@ class StudySpec(Settings):
                 trials = {label: (self.trial(label), of) for label, of in searched.items()}
                 self.early_stopping.check(self.epochs, trials)
         check_budget(self.budget, self.needs)
+        if isinstance(self.stack, int):
+            _check_stack(self)
 
     def variant(self, label: str) -> Variant:
         """The variant with that label; FieldError with the nearest label if there is none."""
@@ -198,6 +211,17 @@ class StudySpec(Settings):
     def needs(self) -> dict[str, Resources]:
         """By label, what a trial needs."""
         return {one.label: one.resources or self.resources for one in self.variants}
+
+    @cached_property
+    def alone(self) -> dict[str, str]:
+        """By label whose trials cannot be stacked, why."""
+        reasons = {one.label: why_alone(self.trial(one.label)) for one in self.variants}
+        return {label: why for label, why in reasons.items() if why is not None}
+
+    @property
+    def stackable(self) -> list[str]:
+        """The labels whose trials can be stacked."""
+        return [one.label for one in self.variants if one.label not in self.alone]
 
     def seed_number(self, number: int) -> int:
         """The number that seeds the random streams of trial `number` of every label."""
@@ -263,6 +287,9 @@ class StudySpec(Settings):
         # Without the key, the study stops no trial.
         if self.early_stopping is not None:
             meaning["early_stopping"] = plain["early_stopping"]
+        # What `auto` came to is recorded with the study.
+        if self.stack != "auto":
+            meaning["stack"] = self.stack
         return meaning
 
 
@@ -277,6 +304,27 @@ def _check_name(name: str) -> None:
         raise FieldError(
             "name", "'artifacts' is where the embedded MLflow keeps its files", "Use another name."
         )
+
+
+def _check_stack(spec: StudySpec) -> None:
+    """Raise FieldError if the trials of a study that asks for stacks cannot be stacked."""
+    if spec.early_stopping is not None:
+        found = "early_stopping ends trials one by one, and a stack trains its own to the end"
+        raise FieldError("stack", found, "Write off, or remove early_stopping.")
+    alone = spec.alone
+    if len(alone) == len(spec.variants):
+        raise FieldError("stack", f"no trial can be stacked: {alone_in_words(alone)}", "Write off.")
+    for label in spec.stackable:
+        if 0 < (share := spec.resources_of(label).gpu) < 1:
+            found = f"trials of {label} share a GPU (resources.gpu: {share:g}), which a stack fills"
+            raise FieldError("stack", found, "Write gpu: 1, or stack: off.")
+
+
+def alone_in_words(alone: Mapping[str, str]) -> str:
+    """`cnn has no stacked form`, or by label where they differ, `a: ...; b: ...`."""
+    if len(set(alone.values())) == 1:
+        return next(iter(alone.values()))
+    return "; ".join(f"{label}: {why}" for label, why in alone.items())
 
 
 def _without(key: str, settings: Settings) -> dict[str, Plain]:

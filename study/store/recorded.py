@@ -30,10 +30,18 @@ class Opened(Record):
 
 
 @dataclass(frozen=True)
+class Stacked(Record):
+    """How many trials are trained as one program at most, and on which device: cpu or gpu."""
+
+    trials: int
+    device: str
+
+
+@dataclass(frozen=True)
 class Recorded(Record):
     """The facts of a study; one that was not run has none."""
 
-    parts: ClassVar = {"home": Home, "confirmation": Opened}
+    parts: ClassVar = {"home": Home, "confirmation": Opened, "stack": Stacked}
     always: ClassVar = "tracking"
     id: str = ""
     created: str = ""  # when, in ISO 8601
@@ -42,6 +50,7 @@ class Recorded(Record):
     sizes: dict[str, int] = field(default_factory=dict)  # samples of each split
     versions: dict[str, str] = field(default_factory=dict)
     meaning: dict[str, Plain] = field(default_factory=dict)
+    stack: Stacked | None = None  # None: each trial is trained alone
     serves: str | None = None
     temperature_fit: str | None = None
     majority: float | None = None  # the share of the most frequent class

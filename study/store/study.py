@@ -183,6 +183,11 @@ class Study:
         return replace(self, plain={**self.plain, "ledger": ledger})
 
     @property
+    def stack(self) -> int | None:
+        """How many trials are trained as one program at most; None: each is trained alone."""
+        return None if self.recorded.stack is None else self.recorded.stack.trials
+
+    @property
     def confirms(self) -> str | None:
         """The study whose candidates it retrains."""
         return self.plain.get("confirms")

@@ -98,6 +98,10 @@ RECORDED: dict[str, tuple[Predicate, str]] = {
 RECORDED_OR_NOT: dict[str, tuple[Predicate, str]] = {
     "home": (having(path=_is_text, inode=_is_count), "a path and an inode"),
     "weights": (of(_is_text), "a mapping of digests to names"),
+    "stack": (
+        lambda value: having(trials=_is_count, device=_is_text)(value) and value["trials"] > 1,
+        "a number of trials and a kind of device",
+    ),
     "groups": (_are_sizes, "the number of groups of train, validation and test"),
     "least_accuracy": (or_none(_is_fraction), "a fraction"),
     "unit": (_is_text, "text"),

@@ -1,0 +1,166 @@
+"""How many trials of a study are trained as one program: decided when it begins, and recorded."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from optuna.distributions import BaseDistribution
+
+from study.engine.demand import most_pending
+from study.engine.probe import settings_of, slots_here
+from study.engine.proposing import trials_without_results
+from study.machines.ray_session import Node
+from study.schema.errors import located
+from study.schema.resources import fitting
+from study.schema.spec import StudySpec, alone_in_words
+from study.schema.variant import with_values
+from study.store.recorded import Stacked
+from study.store.study import Study
+from trainables.config import TrialConfig, with_value
+from trainables.loading.cache import Prepared
+from trainables.machine import free_memory
+from trainables.plain import Value
+from trainables.problems import FieldError
+from trainables.stacks import likeness, row_bytes
+
+MOST = 256  # trials in a stack, by `auto`
+SHARE = 0.5  # of a slot's memory, for what the trials of a stack have of their own
+
+
+@dataclass(frozen=True)
+class Room:
+    """How many trials fit at once, and bytes of memory for each; None: unknown."""
+
+    slots: int
+    memory: float | None
+
+
+@dataclass(frozen=True)
+class Stacks:
+    """most: what the study records; None: each trial is trained alone, and why."""
+
+    most: Stacked | None
+    why: str = ""
+
+    def line(self, spec: StudySpec) -> str:
+        if self.most is None:
+            return f"none, each trial is trained alone ({self.why})"
+        numbers = max(1, self.most.trials // len(spec.stackable))
+        of_each = f"{numbers} of each method" if numbers > 1 else "one of each method"
+        line = f"up to {self.most.trials} trials are trained as one program, {of_each}"
+        if paths := list(dict.fromkeys(_told_apart(spec))):
+            line += f"; searched {' and '.join(paths)}: trials of equal values only"
+        if alone := spec.alone:
+            line += f"; alone are {', '.join(alone)} ({alone_in_words(alone)})"
+        return line
+
+
+def room_here(spec: StudySpec, cpus: int | None = None) -> Room:
+    """This machine's. Raises ClusterError if trials of a method do not fit."""
+    slots = slots_here(spec, cpus)
+    free = free_memory()
+    return Room(slots, None if free is None else free / slots)
+
+
+def room_on(spec: StudySpec, nodes: Iterable[Node]) -> Room:
+    """That of Ray's nodes: the memory of the one that has least for each trial."""
+    slots = 0
+    memory = math.inf
+    for offered in (node["Resources"] for node in nodes if node["Alive"]):
+        if fit := max(fitting(offered, needs) for needs in spec.needs.values()):
+            slots += fit
+            memory = min(memory, offered.get("memory", math.inf) / fit)
+    return Room(slots, memory if math.isfinite(memory) else None)
+
+
+def stacks_of(
+    spec: StudySpec,
+    file_name: str,
+    stored: Study | None,
+    prepared: Prepared,
+    room: Callable[[], Room],
+) -> Stacks:
+    """As recorded by a study that has trials, else what is to be recorded.
+
+    stored: the study as it exists. Raises SpecError if memory does not hold what is asked.
+    """
+    if stored is not None and stored.records():
+        why = "as the study began" if spec.stack == "auto" else "stack: off"
+        return Stacks(stored.recorded.stack, why)
+    with located(file_name):
+        return _decided(spec, prepared, room)
+
+
+def _decided(spec: StudySpec, prepared: Prepared, room: Callable[[], Room]) -> Stacks:
+    labels = spec.stackable
+    on_gpu = any(spec.resources_of(label).gpu for label in labels)
+    if why := _why_none(spec, on_gpu):
+        return Stacks(None, why)
+    found = room()
+    row = max(_row_bytes(spec, label, prepared) for label in labels)
+    held = math.inf if on_gpu or found.memory is None else int(found.memory * SHARE / row)
+    if isinstance(spec.stack, int):
+        _check_memory(min(spec.stack, spec.trials * len(labels)), row, held, found)
+        return Stacks(Stacked(spec.stack, "gpu" if on_gpu else "cpu"))
+    at_once = min(_at_once(spec, label) for label in labels)
+    numbers = min(math.ceil(at_once / max(1, found.slots)), int(min(MOST, held)) // len(labels))
+    if numbers < 2:
+        why = f"{found.slots} fit at once, and a method has {at_once} of its own to train at a time"
+        return Stacks(None, why if held >= 2 * len(labels) else "memory holds no more")
+    return Stacks(Stacked(numbers * len(labels), "cpu"))
+
+
+def _why_none(spec: StudySpec, on_gpu: bool) -> str | None:
+    """Why there are no stacks, apart from the room."""
+    if spec.stack == "off":
+        return "stack: off"
+    if not spec.stackable:
+        return alone_in_words(spec.alone)
+    if spec.stack == "auto" and spec.early_stopping is not None:
+        return "early_stopping ends trials one by one"
+    if spec.stack == "auto" and on_gpu:
+        return "stacks were not measured on a GPU yet; `stack: K` makes them"
+    return None
+
+
+def _at_once(spec: StudySpec, label: str) -> int:
+    """How many trials of a method may be in training together."""
+    learns = trials_without_results(spec, label) < spec.trials
+    return min(spec.trials, most_pending(spec)) if learns else spec.trials
+
+
+def _row_bytes(spec: StudySpec, label: str, prepared: Prepared) -> int:
+    """What the largest trial of a method has of its own in a stack."""
+    base = spec.trial_mapping(label)
+    settings = (setting for _, setting in settings_of(spec.variant(label).space))
+    configs = (TrialConfig.from_mapping(with_values(base, setting)) for setting in settings)
+    return max(row_bytes(config, prepared) for config in configs)
+
+
+def _check_memory(rows: int, row: int, held: float, room: Room) -> None:
+    """Raise FieldError if a slot's memory does not hold so many rows."""
+    if rows > held:
+        assert room.memory is not None
+        found = (
+            f"{rows} trials in a stack take {rows * row / 1e9:.3g} GB, and a slot has"
+            f" {room.memory / 1e9:.3g} GB, half of it for them"
+        )
+        mend = f"Write {held:.0f} or less." if held >= 2 else "Write off."
+        raise FieldError("stack", found, mend)
+
+
+def _told_apart(spec: StudySpec) -> Iterator[str]:
+    """The searched paths whose values trials of one stack must share."""
+    for label in spec.stackable:
+        plain = spec.trial_mapping(label)
+        for path, entry in spec.variant(label).space.distributions.items():
+            first, last = (likeness(with_value(plain, path, end)) for end in _ends(entry))
+            if first != last:
+                yield path
+
+
+def _ends(entry: BaseDistribution) -> tuple[Value, Value]:
+    choices = getattr(entry, "choices", None)
+    return (choices[0], choices[-1]) if choices else (entry.low, entry.high)  # type: ignore[attr-defined]
