@@ -249,13 +249,13 @@ def record_spec(
     directory: Path,
     prepared: Prepared,
     tracking: str | None,
+    room: Callable[[], Room],
     opened: Study | None = None,
-    room: Callable[[], Room] = lambda: Room(1, None),
 ) -> Study:
     """Write STUDY/study.yaml: the checked spec and recorded facts. Under the driver's lock.
 
-    Raises as `existing_study`. opened: the study as it was before the lock was taken. room: for
-    trials, asked where none has begun.
+    Raises as `existing_study`, and as `stacks_of`, by which `room` is asked. opened: the study as
+    it was before the lock was taken.
     """
     now = datetime.now(UTC).isoformat(timespec="seconds")
     recorded = Recorded(id=uuid.uuid4().hex, created=now)

@@ -144,7 +144,7 @@ def run_study(
                 spec, file_name, stored, prepared.digest, steps, probe, room=room
             )
         steps("opening the ledger")
-        study = record_spec(spec, file_name, directory, prepared, tracking, stored, fits)
+        study = record_spec(spec, file_name, directory, prepared, tracking, fits, stored)
         stopping.resume = stopping.resume or _resumes(study, asked_address, cpus, wait)
         ledger = _open_ledger(study, database, display)
         _remove_leftovers(study, ledger.trials())

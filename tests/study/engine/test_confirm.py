@@ -33,6 +33,7 @@ from study.cli import main
 from study.engine import confirm
 from study.engine.candidates import Asked, confirming_spec
 from study.engine.preparation import prepare_data, record_spec
+from study.engine.stacks import Room
 from study.machines.stopping import Stopping
 from study.schema.compatibility import refuse_changes
 from study.schema.errors import SpecError
@@ -88,7 +89,12 @@ def search(storage: Path, name: str = "small", told: Any = TOLD, **keys: Any) ->
     directory = storage / name
     directory.mkdir()
     study = record_spec(
-        spec, "study.yaml", directory, prepare_data(spec, "study.yaml", Steps(Console())), None
+        spec,
+        "study.yaml",
+        directory,
+        prepare_data(spec, "study.yaml", Steps(Console())),
+        None,
+        lambda: Room(2, None),
     )
     ledger = Ledger(open_storage(directory, None), name, study.id)
     for label, values in told.items():
@@ -576,7 +582,12 @@ def test_what_is_the_same_from_fresh_seeds_is_retrained_once(tmp_path: Path) -> 
     directory = tmp_path / "small-confirm"
     directory.mkdir()
     record_spec(
-        spec, "study.yaml", directory, prepare_data(spec, "study.yaml", Steps(Console())), None
+        spec,
+        "study.yaml",
+        directory,
+        prepare_data(spec, "study.yaml", Steps(Console())),
+        None,
+        lambda: Room(2, None),
     )
     assert confirming_spec(results_of(searched), Asked()) == spec  # the defaults are there
     rows = rows_of(searched)

@@ -286,6 +286,7 @@ def test_every_key_is_written_back():
         "shift",
         "sampler",
         "trials",
+        "stack",
         "early_stopping",
         "budget",
         "trial_minutes",

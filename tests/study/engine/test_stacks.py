@@ -1,0 +1,142 @@
+"""How many trials are trained as one program: counted by hand, and recorded once."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from search_spaces import strict_yaml
+from study.engine import run, stacks
+from study.engine.stacks import Room, Stacks, room_on, stacks_of
+from study.machines.ray_session import Node
+from study.schema.errors import SpecError
+from study.store.recorded import Stacked
+from study.store.study import Study, open_directory, write_study_file
+from tests.study.command_line import here, here_json, write_spec
+from tests.study.made import made_study
+from tests.study.schema.specs import small
+from trainables.loading.cache import Prepared, prepare
+
+GIGABYTE = 10**9
+
+
+@pytest.fixture(autouse=True)
+def a_row_takes_a_gigabyte(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stacks, "row_bytes", lambda config, prepared: GIGABYTE)
+
+
+@pytest.fixture(scope="module")
+def prepared() -> Prepared:
+    return prepare(small().data, 0)
+
+
+def decided(
+    prepared: Prepared, slots: int = 2, memory: float | None = None, **keys: Any
+) -> Stacks:
+    return stacks_of(small(**keys), "study.yaml", None, prepared, lambda: Room(slots, memory))
+
+
+# small() has four methods, of which one searches nothing. TPE waits for a sixth of the trials.
+@pytest.mark.parametrize(
+    ("keys", "slots", "most"),
+    [
+        ({"trials": 24}, 1, 16),  # 4 of a method wait: on one slot all of them
+        ({"trials": 24}, 2, 8),
+        ({"trials": 24}, 3, 8),  # of 4 two, else a slot is idle
+        ({"trials": 24}, 4, None),  # one for each slot
+        ({"trials": 200}, 4, 36),  # 34 wait: 9 for each slot
+        ({"trials": 200, "sampler": {"pending": 8}}, 4, 8),
+        ({"trials": 200, "sampler": {"name": "random"}}, 4, 200),  # none waits: 50
+        ({"trials": 2000, "sampler": {"name": "random"}}, 4, 256),  # no stack has more
+        ({"trials": 3, "sampler": {"name": "random"}}, 2, 8),  # 2, then 1
+        ({"trials": 1}, 1, None),
+        ({"trials": 24, "methods": ["focal", "gamma_net"]}, 2, 2),
+        ({"trials": 24, "methods": ["gamma_net"]}, 2, None),
+        ({"trials": 24, "methods": ["cross_entropy"]}, 4, 6),  # is repeated: nobody waits
+        ({"trials": 24, "model": "cnn"}, 2, None),
+        ({"trials": 24, "early_stopping": {}}, 2, None),
+        ({"trials": 24, "resources": {"gpu": 1}}, 2, None),
+        ({"trials": 24, "stack": "off"}, 2, None),
+        ({"trials": 24, "stack": 30}, 4, 30),
+    ],
+)
+def test_every_slot_has_a_stack_to_train(
+    prepared: Prepared, keys: dict[str, Any], slots: int, most: int | None
+) -> None:
+    found = decided(prepared, slots, **keys)
+    assert found.most == (None if most is None else Stacked(most, "cpu"))
+    assert bool(found.why) == (most is None)
+
+
+def test_memory_holds_the_stack(prepared: Prepared) -> None:
+    """A row takes 1 GB, and half of a slot's memory is theirs."""
+    random = {"trials": 200, "sampler": {"name": "random"}}
+    assert decided(prepared, memory=48 * GIGABYTE, **random).most == Stacked(24, "cpu")
+    assert decided(prepared, memory=47 * GIGABYTE, **random).most == Stacked(20, "cpu")
+    found = decided(prepared, memory=15 * GIGABYTE, **random)
+    assert found == Stacks(None, "memory holds no more")
+    assert decided(prepared, memory=16 * GIGABYTE, stack=8).most == Stacked(8, "cpu")
+    assert decided(prepared, memory=8 * GIGABYTE, stack=8, trials=1).most == Stacked(8, "cpu")
+    with pytest.raises(SpecError) as error:
+        decided(prepared, memory=15.5 * GIGABYTE, stack=8)
+    assert str(error.value) == (
+        "study.yaml: stack: 8 trials in a stack take 8 GB, and a slot has 15.5 GB, half of it for"
+        " them. Write 7 or less."
+    )
+    with pytest.raises(SpecError, match=r"Write off\.$"):
+        decided(prepared, memory=2 * GIGABYTE, stack=8)
+
+
+def test_a_gpu_is_said_to_have_the_stack(prepared: Prepared) -> None:
+    found = decided(prepared, memory=1.0, stack=8, resources={"gpu": 1})
+    assert found.most == Stacked(8, "gpu")  # what its memory holds is not known here
+
+
+def node(**offered: float) -> Node:
+    return {"NodeID": "n", "NodeManagerAddress": "a", "Alive": True, "Resources": offered}
+
+
+def test_the_node_with_least_memory_for_a_trial_counts() -> None:
+    nodes = [node(CPU=4, memory=64.0), node(CPU=2, memory=20.0), node(memory=1.0)]
+    assert room_on(small(), nodes) == Room(6, 10.0)
+    assert room_on(small(), [node(CPU=4)]) == Room(4, None)
+    assert room_on(small(), []) == Room(0, None)
+
+
+def recorded(study: Path) -> tuple[Any, Any]:
+    plain = strict_yaml.read(study / "study.yaml")["recorded"]
+    return plain.get("stack"), plain["meaning"]["stack"]
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "said"),
+    [
+        ({}, {"stack": 16}, "stack: was 8, is 16"),
+        ({}, {"stack": "off"}, "stack: was 8, is 'off'"),
+        ({"stack": 16}, {}, ""),
+        ({"stack": "off"}, {}, ""),
+        ({"stack": "off"}, {"stack": 8}, "stack: was 'off', is 8"),
+    ],
+)
+def test_it_is_decided_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: Any, then: Any, said: str
+) -> None:
+    """On another machine the study goes on as it began, and another number is another study."""
+    keys = {"methods": ["focal", "brier"], "epochs": 1, "trials": 2, "sampler": {"pending": 8}}
+    monkeypatch.setattr(run, "room_here", lambda spec, cpus: Room(1, None))
+    spec = write_spec(tmp_path / "small.yaml", **{**keys, "trials": 4, **first})
+    here("run", spec, "--storage", tmp_path)
+    was = recorded(tmp_path / "small")
+    expected: Any = first.get("stack", 8)
+    assert was == (
+        None if expected == "off" else {"trials": expected, "device": "cpu"},
+        expected,
+    )
+    opened = open_directory(tmp_path / "small", "small")
+    assert opened.stack == (None if expected == "off" else expected)
+    monkeypatch.setattr(run, "room_here", lambda spec, cpus: Room(64, 1.0))
+    spec = write_spec(tmp_path / "small.yaml", **{**keys, "trials": 5, **then})
+    shown = here("run", spec, "--storage", tmp_path, check=2 if said else 0)
+    assert said in shown
+    assert recorded(tmp_path / "small") == was
