@@ -192,6 +192,7 @@ def test_a_finished_study_goes_on(moved: Path) -> None:
     spec.write_text(spec.read_text().replace("trials: 3", "trials: 4"))
     here("run", spec, *storage)
     study = counted_once(studies, 16)
+    assert study.stack is None and study.recorded.meaning["stack"] == "off"
     check_unchanged(moved, "small", 12)
     now = rows("small", studies)
     for name in (

@@ -43,6 +43,7 @@ from study.store.driver_lock import driver_lock
 from study.store.home import home_of
 from study.store.ledger import Ledger, open_storage
 from study.store.openings import read_tested
+from study.store.recorded import Stacked
 from study.store.study import Study, open_study, record_facts
 from study.terminal.steps import Steps
 from study.tracking.projection import sync
@@ -604,6 +605,24 @@ def test_what_is_the_same_from_fresh_seeds_is_retrained_once(tmp_path: Path) -> 
     ]
     third = confirming_spec(results_of(searched), Asked(top=3))
     assert [variant.label for variant in third.variants] == [*labels, "focal_0001"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "recorded", "expected"),
+    [
+        ("auto", None, "off"),  # as it was searched
+        ("off", None, "off"),
+        ("auto", Stacked(6, "cpu"), "auto"),  # as many as its own labels and seeds
+        (6, Stacked(6, "cpu"), 6),
+    ],
+)
+def test_what_was_stacked_is_retrained_in_stacks(
+    tmp_path: Path, asked: int | str, recorded: Stacked | None, expected: int | str
+) -> None:
+    study = search(tmp_path, stack=asked)
+    record_facts(study.directory, stack=recorded)
+    found = results_of(open_study(str(study.directory), None))
+    assert confirming_spec(found, Asked()).stack == expected
 
 
 def test_a_set_may_come_later_and_may_not_become_another(storage: Path, tmp_path: Path) -> None:

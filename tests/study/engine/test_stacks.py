@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from search_spaces import strict_yaml
 from study.engine import run, stacks
@@ -12,7 +11,7 @@ from study.engine.stacks import Room, Stacks, room_on, stacks_of
 from study.machines.ray_session import Node
 from study.schema.errors import SpecError
 from study.store.recorded import Stacked
-from study.store.study import Study, open_directory, write_study_file
+from study.store.study import open_directory, record_facts
 from tests.study.command_line import here, here_json, write_spec
 from tests.study.made import made_study
 from tests.study.schema.specs import small
@@ -31,9 +30,7 @@ def prepared() -> Prepared:
     return prepare(small().data, 0)
 
 
-def decided(
-    prepared: Prepared, slots: int = 2, memory: float | None = None, **keys: Any
-) -> Stacks:
+def decided(prepared: Prepared, slots: int = 2, memory: float | None = None, **keys: Any) -> Stacks:
     return stacks_of(small(**keys), "study.yaml", None, prepared, lambda: Room(slots, memory))
 
 
@@ -140,3 +137,82 @@ def test_it_is_decided_once(
     shown = here("run", spec, "--storage", tmp_path, check=2 if said else 0)
     assert said in shown
     assert recorded(tmp_path / "small") == was
+
+
+def planned(tmp_path: Path, check: int = 0, **keys: Any) -> str:
+    return here("plan", write_spec(tmp_path / "small.yaml", **keys), *at(tmp_path), check=check)
+
+
+def at(storage: Path) -> tuple[str, str]:
+    return "--storage", str(storage)
+
+
+ALONE = "none, each trial is trained alone"
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"trials": 24}, "up to 4 trials are trained as one program, 2 of each method."),
+        (
+            {"methods": ["focal", "brier", "gamma_net"], "trials": 24},
+            "up to 4 trials are trained as one program, 2 of each method; alone are gamma_net (",
+        ),
+        ({"stack": 2}, "up to 2 trials are trained as one program, one of each method."),
+        (
+            {"search_space": {"batch_size": {"choices": [32, 64]}}, "trials": 24},
+            "2 of each method; searched batch_size: trials of equal values only.",
+        ),
+        (
+            {"search_space": {"model.width": {"low": 8, "high": 64, "int": True}}, "trials": 24},
+            "2 of each method; searched model.width: trials of equal values only.",
+        ),
+        ({"model": "cnn"}, f"{ALONE} (cnn has no stacked form)."),
+        ({"early_stopping": {}, "epochs": 5}, f"{ALONE} (early_stopping ends trials one by one)."),
+        ({"stack": "off"}, f"{ALONE} (stack: off)."),
+        (
+            {"trials": 2},
+            f"{ALONE} (2 fit at once, and a method has 2 of its own to train at a time).",
+        ),
+    ],
+)
+def test_plan_says_what_stacks_there_will_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: dict[str, Any], said: str
+) -> None:
+    monkeypatch.setattr(stacks, "room_here", lambda spec, cpus: Room(2, 64 * GIGABYTE))
+    shown = planned(tmp_path, **keys)
+    (line,) = [line for line in shown.splitlines() if line.startswith("stacks: ")]
+    assert said in line
+
+
+def test_plan_says_it_to_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stacks, "room_here", lambda spec, cpus: Room(2, 64 * GIGABYTE))
+    spec = write_spec(tmp_path / "small.yaml", trials=24, methods=["focal", "brier", "gamma_net"])
+    found = here_json("plan", spec, *at(tmp_path))["stacks"]
+    assert found["most"] == {"trials": 4, "device": "cpu"} and found["why"] == ""
+    assert list(found["alone"]) == ["gamma_net"]
+    spec = write_spec(tmp_path / "small.yaml", model="cnn")
+    found = here_json("plan", spec, *at(tmp_path))["stacks"]
+    assert found["most"] is None and found["why"] == "cnn has no stacked form"
+
+
+def test_plan_refuses_what_memory_does_not_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (stacks, run):
+        monkeypatch.setattr(module, "room_here", lambda spec, cpus: Room(2, 4 * GIGABYTE))
+    said = "small.yaml: stack: 6 trials in a stack take 6 GB, and a slot has 4 GB, half of it for"
+    shown = planned(tmp_path, check=2, stack=8)
+    assert shown.startswith(said) and shown.count("\n") == 1
+    assert here("run", tmp_path / "small.yaml", *at(tmp_path), check=2) == shown
+    assert not (tmp_path / "small").exists()
+
+
+def test_a_study_made_before_trains_each_trial_alone(tmp_path: Path) -> None:
+    """Its file has neither the key nor what came of it."""
+    study = made_study(tmp_path, "small", {"focal": [({"accuracy": 0.9, "ece": 0.1}, [])]})
+    assert study.stack is None
+    record_facts(study.directory, data_digest=prepare(study.spec.data, 0).digest)
+    keys = {"methods": ["focal"], "search_space": {}, "epochs": 20, "trials": 24}
+    assert f"stacks: {ALONE} (as the study began)." in planned(tmp_path, **keys)
+    assert "stack: was 'off', is 8" in planned(tmp_path, check=2, stack=8, **keys)
