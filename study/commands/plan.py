@@ -448,4 +448,6 @@ def print_prediction(found: Planned, output: Console) -> None:
     output.print(prediction_table(found.whole))
     for line in prediction_lines(found.whole, found.stopped, *limits):
         output.print(line)
+    if found.stacks is not None and found.stacks.most is not None:
+        output.print("All this is of trials that train alone: stacked, they take less.")
     output.print()

@@ -6,8 +6,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from optuna.distributions import BaseDistribution
-
 from study.engine.demand import most_pending
 from study.engine.probe import settings_of, slots_here
 from study.engine.proposing import trials_without_results
@@ -20,8 +18,8 @@ from study.store.recorded import Stacked
 from study.store.study import Study
 from trainables.config import TrialConfig, with_value
 from trainables.loading.cache import Prepared
+from trainables.loading.frozen import backbone_of
 from trainables.machine import free_memory
-from trainables.plain import Value
 from trainables.problems import FieldError
 from trainables.stacks import likeness, row_bytes
 
@@ -133,10 +131,12 @@ def _at_once(spec: StudySpec, label: str) -> int:
 
 def _row_bytes(spec: StudySpec, label: str, prepared: Prepared) -> int:
     """What the largest trial of a method has of its own in a stack."""
-    base = spec.trial_mapping(label)
-    settings = (setting for _, setting in settings_of(spec.variant(label).space))
-    configs = (TrialConfig.from_mapping(with_values(base, setting)) for setting in settings)
-    return max(row_bytes(config, prepared) for config in configs)
+    found = []
+    for _, setting in settings_of(spec.variant(label).space):
+        trial = TrialConfig.from_mapping(with_values(spec.trial_mapping(label), setting))
+        data = backbone_of(trial.model, prepared)[1] if trial.model.frozen else prepared
+        found.append(row_bytes(trial, data))
+    return max(found)
 
 
 def _check_memory(rows: int, row: int, held: float, room: Room) -> None:
@@ -152,15 +152,10 @@ def _check_memory(rows: int, row: int, held: float, room: Room) -> None:
 
 
 def _told_apart(spec: StudySpec) -> Iterator[str]:
-    """The searched paths whose values trials of one stack must share."""
+    """The searched paths whose values the trials of one stack share."""
     for label in spec.stackable:
         plain = spec.trial_mapping(label)
-        for path, entry in spec.variant(label).space.distributions.items():
-            first, last = (likeness(with_value(plain, path, end)) for end in _ends(entry))
-            if first != last:
+        for path in spec.variant(label).space.distributions:
+            some, other = (likeness(with_value(plain, path, value)) for value in "ab")
+            if some != other:
                 yield path
-
-
-def _ends(entry: BaseDistribution) -> tuple[Value, Value]:
-    choices = getattr(entry, "choices", None)
-    return (choices[0], choices[-1]) if choices else (entry.low, entry.high)  # type: ignore[attr-defined]

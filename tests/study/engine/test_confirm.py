@@ -39,11 +39,11 @@ from study.schema.compatibility import refuse_changes
 from study.schema.errors import SpecError
 from study.schema.objective import Objective
 from study.schema.reading import read_spec
+from study.schema.spec import StudySpec
 from study.store.driver_lock import driver_lock
 from study.store.home import home_of
 from study.store.ledger import Ledger, open_storage
 from study.store.openings import read_tested
-from study.store.recorded import Stacked
 from study.store.study import Study, open_study, record_facts
 from study.terminal.steps import Steps
 from study.tracking.projection import sync
@@ -82,21 +82,19 @@ def packs(folder: Path) -> dict[str, Any]:
     return {name: {"name": "parquet", "path": f"{name}.parquet"} for name in ("turned", "noise")}
 
 
+def recorded(spec: StudySpec, directory: Path) -> Study:
+    directory.mkdir()
+    prepared = prepare_data(spec, "study.yaml", Steps(Console()))
+    return record_spec(spec, "study.yaml", directory, prepared, None, lambda: Room(2, None))
+
+
 def search(storage: Path, name: str = "small", told: Any = TOLD, **keys: Any) -> Study:
     """A study as a run leaves it, of trials that are told and not trained."""
     spec = read_spec(
         write_spec(storage / f"{name}.yaml", name=name, methods=list(told), trials=2, **keys)
     )
     directory = storage / name
-    directory.mkdir()
-    study = record_spec(
-        spec,
-        "study.yaml",
-        directory,
-        prepare_data(spec, "study.yaml", Steps(Console())),
-        None,
-        lambda: Room(2, None),
-    )
+    study = recorded(spec, directory)
     ledger = Ledger(open_storage(directory, None), name, study.id)
     for label, values in told.items():
         variant = spec.variant(label)
@@ -581,15 +579,7 @@ def test_what_is_the_same_from_fresh_seeds_is_retrained_once(tmp_path: Path) -> 
     assert labels == ["cross_entropy_0001_default", "focal_0000_default"]
     assert spec.variant("focal_0000_default").space.pins == {"method.gamma": 3.0}
     directory = tmp_path / "small-confirm"
-    directory.mkdir()
-    record_spec(
-        spec,
-        "study.yaml",
-        directory,
-        prepare_data(spec, "study.yaml", Steps(Console())),
-        None,
-        lambda: Room(2, None),
-    )
+    recorded(spec, directory)
     assert confirming_spec(results_of(searched), Asked()) == spec  # the defaults are there
     rows = rows_of(searched)
     assert [(row.role, row.candidate.name) for row in rows if row.candidate is not None] == [
@@ -605,24 +595,6 @@ def test_what_is_the_same_from_fresh_seeds_is_retrained_once(tmp_path: Path) -> 
     ]
     third = confirming_spec(results_of(searched), Asked(top=3))
     assert [variant.label for variant in third.variants] == [*labels, "focal_0001"]
-
-
-@pytest.mark.parametrize(
-    ("asked", "recorded", "expected"),
-    [
-        ("auto", None, "off"),  # as it was searched
-        ("off", None, "off"),
-        ("auto", Stacked(6, "cpu"), "auto"),  # as many as its own labels and seeds
-        (6, Stacked(6, "cpu"), 6),
-    ],
-)
-def test_what_was_stacked_is_retrained_in_stacks(
-    tmp_path: Path, asked: int | str, recorded: Stacked | None, expected: int | str
-) -> None:
-    study = search(tmp_path, stack=asked)
-    record_facts(study.directory, stack=recorded)
-    found = results_of(open_study(str(study.directory), None))
-    assert confirming_spec(found, Asked()).stack == expected
 
 
 def test_a_set_may_come_later_and_may_not_become_another(storage: Path, tmp_path: Path) -> None:

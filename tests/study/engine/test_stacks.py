@@ -1,23 +1,28 @@
 """How many trials are trained as one program: counted by hand, and recorded once."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from optuna.distributions import FloatDistribution
 
 from search_spaces import strict_yaml
+from study.answer.confirmation import results_of
 from study.engine import run, stacks
+from study.engine.candidates import Asked, confirming_spec
 from study.engine.stacks import Room, Stacks, room_on, stacks_of
 from study.machines.ray_session import Node
 from study.schema.errors import SpecError
 from study.store.recorded import Stacked
-from study.store.study import open_directory, record_facts
+from study.store.study import open_directory, record_facts, write_study_file
 from tests.study.command_line import here, here_json, write_spec
 from tests.study.made import made_study
 from tests.study.schema.specs import small
 from trainables.loading.cache import Prepared, prepare
 
 GIGABYTE = 10**9
+RATE = FloatDistribution(0.01, 0.5, log=True)
 
 
 @pytest.fixture(autouse=True)
@@ -216,3 +221,25 @@ def test_a_study_made_before_trains_each_trial_alone(tmp_path: Path) -> None:
     keys = {"methods": ["focal"], "search_space": {}, "epochs": 20, "trials": 24}
     assert f"stacks: {ALONE} (as the study began)." in planned(tmp_path, **keys)
     assert "stack: was 'off', is 8" in planned(tmp_path, check=2, stack=8, **keys)
+
+
+@pytest.mark.parametrize(
+    ("asked", "recorded", "expected"),
+    [
+        (None, None, "off"),  # as it was searched
+        ("auto", None, "off"),
+        ("off", None, "off"),
+        ("auto", Stacked(6, "cpu"), "auto"),  # as many as its own labels and seeds
+        (6, Stacked(6, "cpu"), 6),
+    ],
+)
+def test_what_was_stacked_is_retrained_in_stacks(
+    tmp_path: Path, asked: int | str | None, recorded: Stacked | None, expected: int | str
+) -> None:
+    trials = [({"accuracy": 0.9, "ece": 0.1}, [])] * 2
+    study = made_study(tmp_path, "small", {"focal": trials}, {"optimizer.lr": RATE})
+    plain = study.plain if asked is None else {**study.plain, "stack": asked}
+    facts = replace(study.recorded, stack=recorded)
+    write_study_file(replace(study, plain=plain, recorded=facts))
+    found = results_of(open_directory(study.directory, "small"))
+    assert confirming_spec(found, Asked(trials=("focal/0001",))).stack == expected
