@@ -290,8 +290,8 @@ def _print(found: Planned) -> None:
     )
     console.say(f"trials: {_done_text(found)}")
     console.say(f"at once: {busy_line(study)}.")
-    if found.stacks is not None:
-        console.say(f"stacks: {found.stacks.line(study)}.")
+    when = "decided at the first start, by how many trials fit at once"
+    console.say(f"stacks: {when if found.stacks is None else found.stacks.line(study)}.")
     _print_data(study, found.prepared)
     _print_aims(study, found.prepared)
     _print_methods(study)

@@ -80,11 +80,11 @@ def stacks_of(
     prepared: Prepared,
     room: Callable[[], Room],
 ) -> Stacks:
-    """As recorded by a study that has trials, else what is to be recorded.
+    """As recorded by a study that has trained, else what is to be recorded.
 
     stored: the study as it exists. Raises SpecError if memory does not hold what is asked.
     """
-    if stored is not None and stored.records():
+    if stored is not None and any(stored.traces.newest()):
         why = "as the study began" if spec.stack == "auto" else "stack: off"
         return Stacks(stored.recorded.stack, why)
     with located(file_name):
