@@ -45,7 +45,7 @@ def decided(prepared: Prepared, slots: int = 2, memory: float | None = None, **k
     [
         ({"trials": 24}, 1, 16),  # 4 of a method wait: on one slot all of them
         ({"trials": 24}, 2, 8),
-        ({"trials": 24}, 3, 8),  # of 4 two, else a slot is idle
+        ({"trials": 24}, 3, 8),  # two stacks of 2 then train
         ({"trials": 24}, 4, None),  # one for each slot
         ({"trials": 200}, 4, 36),  # 34 wait: 9 for each slot
         ({"trials": 200, "sampler": {"pending": 8}}, 4, 8),

@@ -36,6 +36,7 @@ def test_every_ready_study_is_valid_and_names_the_schema(file: Path) -> None:
         {"shift": SHIFT},
         {"methods": ["mine", {"name": "mine", "power": 2}]},
         {"record": None},
+        *({"stack": value} for value in ("auto", "off", 2, 300)),
     ],
 )
 def test_it_takes_what_is_right(keys: dict[str, object]) -> None:
@@ -55,6 +56,7 @@ def test_it_takes_what_is_right(keys: dict[str, object]) -> None:
         {"objectives": [{"metric": "ece"}]},
         {"search_space": {"optimizer.lr": {"low": 1}}},
         {"model": {"name": "mlp", "widht": 3}},
+        *({"stack": value} for value in (0, 1, 2.5, True, "many", None)),
     ],
     ids=json.dumps,
 )
