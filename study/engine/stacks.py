@@ -34,6 +34,10 @@ class Room:
     slots: int
     memory: float | None
 
+    def holds(self, row: int) -> float:
+        """How many rows of a stack have room in one."""
+        return math.inf if self.memory is None else self.memory * SHARE // row
+
 
 @dataclass(frozen=True)
 class Stacks:
@@ -93,24 +97,27 @@ def stacks_of(
 
 def _decided(spec: StudySpec, prepared: Prepared, room: Callable[[], Room]) -> Stacks:
     labels = spec.stackable
-    on_gpu = any(spec.resources_of(label).gpu for label in labels)
-    if why := _why_none(spec, on_gpu):
+    device = "gpu" if any(spec.resources_of(label).gpu for label in labels) else "cpu"
+    if why := _why_none(spec, device):
         return Stacks(None, why)
     found = room()
-    row = max(_row_bytes(spec, label, prepared) for label in labels)
-    held = math.inf if on_gpu or found.memory is None else int(found.memory * SHARE / row)
     if isinstance(spec.stack, int):
-        _check_memory(min(spec.stack, spec.trials * len(labels)), row, held, found)
-        return Stacks(Stacked(spec.stack, "gpu" if on_gpu else "cpu"))
+        rows = min(spec.stack, spec.trials * len(labels))
+        if device == "cpu":
+            _check_memory(rows, _row_bytes(spec, prepared), found)
+        return Stacks(Stacked(spec.stack, device))
     at_once = min(_at_once(spec, label) for label in labels)
-    numbers = min(math.ceil(at_once / max(1, found.slots)), int(min(MOST, held)) // len(labels))
+    numbers = min(math.ceil(at_once / max(1, found.slots)), MOST // len(labels))
     if numbers < 2:
         why = f"{found.slots} fit at once, and a method has {at_once} of its own to train at a time"
-        return Stacks(None, why if held >= 2 * len(labels) else "memory holds no more")
-    return Stacks(Stacked(numbers * len(labels), "cpu"))
+        return Stacks(None, why)
+    numbers = int(min(numbers, found.holds(_row_bytes(spec, prepared)) / len(labels)))
+    if numbers < 2:
+        return Stacks(None, "memory holds no more")
+    return Stacks(Stacked(numbers * len(labels), device))
 
 
-def _why_none(spec: StudySpec, on_gpu: bool) -> str | None:
+def _why_none(spec: StudySpec, device: str) -> str | None:
     """Why there are no stacks, apart from the room."""
     if spec.stack == "off":
         return "stack: off"
@@ -118,7 +125,7 @@ def _why_none(spec: StudySpec, on_gpu: bool) -> str | None:
         return alone_in_words(spec.alone)
     if spec.stack == "auto" and spec.early_stopping is not None:
         return "early_stopping ends trials one by one"
-    if spec.stack == "auto" and on_gpu:
+    if spec.stack == "auto" and device == "gpu":
         return "stacks were not measured on a GPU yet; `stack: K` makes them"
     return None
 
@@ -129,19 +136,25 @@ def _at_once(spec: StudySpec, label: str) -> int:
     return min(spec.trials, most_pending(spec)) if learns else spec.trials
 
 
-def _row_bytes(spec: StudySpec, label: str, prepared: Prepared) -> int:
-    """What the largest trial of a method has of its own in a stack."""
+def _row_bytes(spec: StudySpec, prepared: Prepared) -> int:
+    """What the largest trial has of its own in a stack."""
+    data: dict[str, Prepared] = {}  # by network
     found = []
-    for _, setting in settings_of(spec.variant(label).space):
-        trial = TrialConfig.from_mapping(with_values(spec.trial_mapping(label), setting))
-        data = backbone_of(trial.model, prepared)[1] if trial.model.frozen else prepared
-        found.append(row_bytes(trial, data))
+    for label in spec.stackable:
+        for _, setting in settings_of(spec.variant(label).space):
+            trial = TrialConfig.from_mapping(with_values(spec.trial_mapping(label), setting))
+            network = repr(trial.model)
+            if network not in data:
+                data[network] = prepared
+                if trial.model.frozen:
+                    data[network] = backbone_of(trial.model, prepared)[1]
+            found.append(row_bytes(trial, data[network]))
     return max(found)
 
 
-def _check_memory(rows: int, row: int, held: float, room: Room) -> None:
+def _check_memory(rows: int, row: int, room: Room) -> None:
     """Raise FieldError if a slot's memory does not hold so many rows."""
-    if rows > held:
+    if rows > (held := room.holds(row)):
         assert room.memory is not None
         found = (
             f"{rows} trials in a stack take {rows * row / 1e9:.3g} GB, and a slot has"
