@@ -34,6 +34,8 @@ from study.store.ledger_facts import (
     check_mark,
     check_notes,
     check_trial,
+    dissolved_in,
+    stack_note,
     studies_in,
 )
 from study.store.ledger_reader import OPTUNA_STATES, record_of
@@ -47,6 +49,9 @@ from trainables.plain import Value
 # FAIL. A lost node is not the trial's fault; after an out-of-memory error it is retried once, on a
 # whole GPU.
 MAX_DEATHS = {"process": 3, "node": 20, "out_of_memory": 2}
+# So many of a stack, before its trials train alone: which of them runs out of memory, or hangs,
+# shows there.
+MAX_STACK_DEATHS = {**MAX_DEATHS, "out_of_memory": 1, "hanging": 1}
 
 
 def open_storage(
@@ -159,19 +164,30 @@ class Ledger:
     # ---- asking ----------------------------------------------------------------------------------
 
     def add(
-        self, label: str, params: Mapping[str, Value], space: Mapping[str, BaseDistribution]
+        self,
+        label: str,
+        params: Mapping[str, Value],
+        space: Mapping[str, BaseDistribution],
+        **facts: Any,
     ) -> TrialRecord:
-        """A new trial, RUNNING, with all its parameters, in one write."""
+        """A new trial, RUNNING, with all its parameters, in one write.
+
+        facts: `stack` and `together`, as in its record.
+        """
         self.check_driver(label)
         trial = create_trial(
-            state=TrialState.RUNNING, params=dict(params), distributions=dict(space)
+            state=TrialState.RUNNING,
+            params=dict(params),
+            distributions=dict(space),
+            user_attrs=facts,
         )
         added = self._storage.create_new_trial(self._ids[label], template_trial=trial)
         return record_of(label, self._storage.get_trial(added))
 
-    def begin_attempt(self, label: str, number: int) -> int:
-        """The number of a new attempt at a RUNNING trial."""
-        attempt = int(self._trial(label, number).user_attrs.get("attempt", 0)) + 1
+    def begin_attempt(self, label: str, number: int, attempt: int | None = None) -> int:
+        """The number of a new attempt at a RUNNING trial. attempt: that of its stack."""
+        if attempt is None:
+            attempt = int(self._trial(label, number).user_attrs.get("attempt", 0)) + 1
         self._write(label, number, "attempt", attempt)
         return attempt
 
@@ -188,6 +204,16 @@ class Ledger:
         deaths[cause] = deaths.get(cause, 0) + 1
         self._write(label, number, "deaths", deaths)
         return deaths[cause] < MAX_DEATHS[cause]
+
+    def stack_died(self, stack: str, cause: str) -> bool:
+        """Record what ended an attempt at a stack (a key of MAX_STACK_DEATHS); returns whether it
+        may be retried. If not, its trials train alone from then on, which is recorded as well."""
+        label, key = stack_note(stack)
+        deaths = dict(self.notes(label).get(key, {}).get("deaths", {}))
+        deaths[cause] = deaths.get(cause, 0) + 1
+        may_retry = deaths[cause] < MAX_STACK_DEATHS[cause]
+        self.note(label, key, {"deaths": deaths, "alone": not may_retry})
+        return may_retry
 
     def decide(self, label: str, number: int, epoch: int, decision: Decision) -> None:
         """Record at once what early stopping decided of a RUNNING trial at a rung."""
@@ -247,6 +273,10 @@ class Ledger:
 
     def notes(self, label: str) -> Mapping[str, Any]:
         return self._studies[label].user_attrs
+
+    def dissolved(self) -> set[str]:
+        """The stacks whose trials train alone."""
+        return dissolved_in({label: self.notes(label) for label in self._studies})
 
     # ---- reading ---------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ change them."""
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import PurePosixPath
@@ -16,7 +17,7 @@ from optuna.trial import FrozenTrial, TrialState
 from study.schema.errors import LedgerError
 from study.store.checks import Predicate, each, having, is_int, is_number, of, or_none, with_only
 from study.store.study_file import LATEST
-from study.store.trials import trial_name
+from study.store.trials import label_and_number, trial_name
 
 VERSION = 1  # of the attributes we set in Optuna
 
@@ -27,6 +28,10 @@ def _is_finite(value: Any) -> bool:
 
 def _is_text(value: Any) -> bool:
     return isinstance(value, str)
+
+
+def _is_trial(value: Any) -> bool:
+    return _is_text(value) and re.fullmatch(r"[a-z0-9_]+/\d+", value) is not None
 
 
 def _is_below(path: str) -> bool:
@@ -67,6 +72,14 @@ OUTCOME: dict[str, Predicate] = {
     "training": of(_is_text),
     "features": or_none(_is_text),
 }
+# What else is written of a trial.
+_FACTS: dict[str, Predicate] = {
+    "attempt": is_int,
+    "deaths": of(is_int),
+    "extensions": _are_digests,
+    "stack": _is_trial,
+    "together": each(_is_trial),
+}
 _is_decision = having(
     place=lambda value: is_int(value) and value >= 0,
     costs=lambda value: each(_is_finite)(value) and bool(value),
@@ -93,6 +106,9 @@ _is_tested = with_only(
     time=_is_time,
     shifts=of(_is_shifted),
 )
+_is_stack = with_only(deaths=of(is_int), alone=lambda value: isinstance(value, bool))
+# The facts of a label that are numbered, by what their names begin with.
+_NUMBERED: dict[str, Predicate] = {"tests": _is_tested, "stack": _is_stack}
 # An opening of the test split as it is recorded.
 is_opening = with_only(number=is_int, trial=is_int, attempt=is_int, run=is_int, time=_is_time)
 
@@ -146,11 +162,29 @@ def check_notes(notes: Mapping[Any, Any], study_name: str) -> None:
     checked on its own."""
     for key, value in notes.items():
         wrong = not isinstance(key, str) or (key == "openings" and not isinstance(value, list))
-        if not wrong and key.startswith("tests/"):
-            wrong = not (key.removeprefix("tests/").isdecimal() and _is_tested(value))
+        kind, _, number = str(key).partition("/")
+        if not wrong and kind in _NUMBERED:
+            wrong = not (number.isdecimal() and _NUMBERED[kind](value))
         if wrong:
             problem = f"{str(key)[:40]!r} of '{study_name}' is not as calstudy writes it"
             raise LedgerError(f"ledger: {problem}", "Restore the ledger from a backup.")
+
+
+def stack_note(stack: str) -> tuple[str, str]:
+    """The label of a stack's first trial, and the key of the label's fact about the stack."""
+    label, number = label_and_number(stack)
+    return label, f"stack/{number}"
+
+
+def dissolved_in(notes: Mapping[str, Mapping[str, Any]]) -> set[str]:
+    """The stacks whose trials train alone, from the facts of each label."""
+    found = set()
+    for label, facts in notes.items():
+        for key, value in facts.items():
+            kind, _, number = key.partition("/")
+            if kind == "stack" and value["alone"]:
+                found.add(trial_name(label, int(number)))
+    return found
 
 
 def check_trial(label: str, trial: FrozenTrial) -> None:
@@ -173,12 +207,8 @@ def _wrong_in(trial: FrozenTrial) -> str | None:
         return outside
     if not (_is_date(trial.datetime_start) and _is_date(trial.datetime_complete)):
         return "a date"
-    if not is_int(ours.get("attempt", 0)) or not of(is_int)(ours.get("deaths", {})):
-        return "`attempt` or `deaths`"
-    if not _are_digests(ours.get("extensions", {})):
-        return "`extensions`"
     outcome = ours.get("outcome", {})
-    if wrong := _wrong_in_outcome(outcome):
+    if wrong := _wrong_among(_FACTS, ours) or _wrong_in_outcome(outcome):
         return wrong
     if "outcome" in ours and "state" not in outcome:
         return "the outcome"
@@ -205,11 +235,13 @@ def _outside_its_range(trial: FrozenTrial) -> str | None:
 def _wrong_in_outcome(outcome: Any) -> str | None:
     if not isinstance(outcome, dict):
         return "the outcome"
-    wrong = (
-        f"`{key}` in the outcome"
-        for key, check in OUTCOME.items()
-        if key in outcome and not check(outcome[key])
-    )
+    wrong = _wrong_among(OUTCOME, outcome)
+    return wrong and f"{wrong} in the outcome"
+
+
+def _wrong_among(checks: Mapping[str, Predicate], facts: Mapping[str, Any]) -> str | None:
+    """The first of the facts that does not pass its check."""
+    wrong = (f"`{key}`" for key, check in checks.items() if key in facts and not check(facts[key]))
     return next(wrong, None)
 
 

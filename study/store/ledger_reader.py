@@ -142,6 +142,8 @@ def record_of(label: str, trial: FrozenTrial) -> TrialRecord:
         features=outcome.features,
         versions=outcome.versions or {},
         extensions=facts.get("extensions", {}),
+        stack=facts.get("stack"),
+        together=tuple(facts.get("together", ())),
         rungs={
             epoch: Decision.from_plain(plain) for epoch, plain in facts.get("rungs", {}).items()
         },

@@ -72,6 +72,8 @@ class TrialRecord:
     extensions: dict[str, str] = field(default_factory=dict)
     # Early stopping's decisions, by epoch.
     rungs: dict[str, Decision] = field(default_factory=dict)
+    stack: str | None = None  # the first trial of the stack that it is recorded in
+    together: tuple[str, ...] = ()  # the trials that were asked with it, if it is their first
 
     @property
     def final(self) -> dict[str, float]:
@@ -209,6 +211,16 @@ class Trials(Sequence[TrialRecord]):
             problem = f"{found.name} is {found.state}; only complete trials have predictions"
             raise FieldError(path, f"{problem} and a model")
         return found
+
+
+def label_and_number(name: str) -> tuple[str, int]:
+    """The label and the number of `focal/0007`."""
+    label, _, number = name.partition("/")
+    return label, int(number)
+
+
+def stack_directory(study: Path, stack: str) -> Path:
+    return study / "stacks" / stack.replace("/", "-")
 
 
 def trial_directory(study: Path, label: str, number: int) -> Path:
