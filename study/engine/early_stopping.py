@@ -25,7 +25,7 @@ class RungScheduler(FIFOScheduler):
     def on_trial_result(self, tune_controller: Any, trial: Any, result: Mapping[str, Any]) -> str:
         """Called before the search hears of a result; of one that stops it hears by
         `on_trial_complete` alone."""
-        further = self._goes_on(trial.trial_id, result["report"])
+        further = self._goes_on(trial.trial_id, result["reports"])
         return str(TrialScheduler.CONTINUE if further else TrialScheduler.STOP)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -1,21 +1,39 @@
-"""Queue: which trial is attempted next. It knows the ledger and the proposer, and no Ray."""
+"""Queue: which trials are attempted next. It knows the ledger and the proposer, and no Ray."""
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from study.analysis.ranking import Rules
 from study.engine.demand import may_be_asked, most_pending
-from study.engine.proposing import Proposer, Values
+from study.engine.proposing import Proposer
+from study.engine.stacking import Batch, Stacking
 from study.store.ledger import Ledger
 from study.store.study import Study
 from study.store.trials import Listener, TrialRecord
 
+STACKED = ""  # in place of a label: those that are stacked together
+
+
+@dataclass(frozen=True)
+class Group:
+    """What one process trains: a lone trial, or the trials of a stack, also those that have
+    ended."""
+
+    records: tuple[TrialRecord, ...]
+    stack: str | None = None
+
+    @property
+    def open(self) -> list[TrialRecord]:
+        """Its trials that have not ended."""
+        return [record for record in self.records if record.state == "running"]
+
 
 class Queue:
     """The missing trials: those to go on with, then new ones of each method in turn, until every
-    budget is met.
+    budget is met. A function of the ledger's records, in the order of events.
 
     slots: returns how many trials fit on the cluster now. is_drafting: at the last question the
     next proposal was still worked out.
@@ -36,12 +54,23 @@ class Queue:
         records = ledger.trials()
         self._asked = {label: len(found) for label, found in records.by_label.items()}
         self._proposer = Proposer(self._spec, rules, records)
-        # Trials that a killed driver left RUNNING come first; trials to retry are put back here.
-        running = records.running
-        self._again = deque(sorted(running, key=lambda one: (one.started or 0.0, one.number)))
         self._cap = most_pending(self._spec)
+        self._stacking = Stacking(study)
+        self._dissolved = ledger.dissolved()
         # Those that learn from results.
         self._pending: dict[str, set[int]] = {label: set() for label in records.labels}
+        self._stacks: dict[str, list[TrialRecord]] = {}  # by name, as they were asked
+        self._open: Counter[str] = Counter()  # trials of each stack that have not ended
+        for record in records:
+            self._know(record)
+        self._batches: dict[str, Batch] = {}  # being asked, by label or STACKED
+        half_asked: list[str] = []
+        if batch := self._stacking.unfinished(records):
+            self._batches[STACKED] = batch
+            half_asked = batch.names
+        # Trials that a killed driver left RUNNING come first; trials to retry are put back here.
+        running = sorted(records.running, key=lambda one: (one.started or 0.0, one.number))
+        self._again = deque(self._grouped([one for one in running if one.name not in half_asked]))
         self._told_idle = False
         self.is_drafting = False
 
@@ -52,60 +81,138 @@ class Queue:
         )
 
     def handed_out_at_once(self) -> Counter[str]:
-        """By method, how many trials could be attempted now, were there slots for all."""
-        new = {
-            label: may_be_asked(self._spec, label, asked, len(self._pending[label]))
-            for label, asked in self._asked.items()
-        }
+        """By method, how many slots could be used now, were there enough."""
+        new = self._may_be_asked(self._asked)
         for each in self._listeners:
             new = each.may_begin_of(new)
-        return Counter(new) + Counter(record.label for record in self._again)
+        again = Counter(group.records[0].label for group in self._again)
+        return Counter(self._stacking.slots(new)) + again
 
-    def next(self, live: int) -> TrialRecord | None:
-        """The trial to attempt now; None if none is to be had. live: how many were handed out and
-        have not ended."""
-        return self._again.popleft() if self._again else self._ask(live)
+    def next(self, live: int) -> Group | None:
+        """The trials to attempt now; None if none are to be had. live: how many groups were handed
+        out and have not ended."""
+        if not self._again:
+            self._ask(live)
+        return self._again.popleft() if self._again else None
 
-    def put_back(self, record: TrialRecord) -> None:
-        """An attempt died, and the trial may be tried again."""
-        self._pending[record.label].discard(record.number)
-        self._again.append(self._ledger.record(record.label, record.number))
+    def put_back(self, group: Group) -> None:
+        """An attempt died, and its trials may be tried again: alone, if their stack was
+        dissolved."""
+        self._dissolved = self._ledger.dissolved()
+        self._again += self._grouped(Group(tuple(self._now(group.records))).open)
 
-    def ended(self, record: TrialRecord) -> None:
-        """A trial has its result, from which the proposer learns."""
+    def ended(self, record: TrialRecord) -> bool:
+        """A trial has its result, from which the proposer learns. Returns whether it was the last
+        of a stack."""
         self._pending[record.label].discard(record.number)
         self._proposer.see(record)
+        if record.stack is None:
+            return False
+        self._open[record.stack] -= 1
+        return not self._open[record.stack]
 
-    def _ask(self, live: int) -> TrialRecord | None:
-        """A new trial of the method with the fewest, so that all advance together."""
-        waiting = 0
-        self.is_drafting = False
-        for label in sorted(self._asked, key=lambda label: self._asked[label]):
-            if self._asked[label] >= self._spec.trials or not all(
-                each.may_begin(label) for each in self._listeners
-            ):
-                break
-            number = self._asked[label]
-            learns = self._proposer.learns(label, number)
-            if learns and len(self._pending[label]) >= self._cap:
-                waiting += 1
-                continue
-            params = self._proposer.proposal(label, number)
-            if params is not None:
-                return self._asked_for(label, params, learns)
+    def _know(self, record: TrialRecord) -> None:
+        if record.state == "running" and self._proposer.learns(record.label, record.number):
+            self._pending[record.label].add(record.number)
+        if record.stack is not None:
+            self._stacks.setdefault(record.stack, []).append(record)
+            self._open[record.stack] += record.state == "running"
+
+    def _now(self, records: Iterable[TrialRecord]) -> list[TrialRecord]:
+        return [self._ledger.record(record.label, record.number) for record in records]
+
+    def _grouped(self, running: Iterable[TrialRecord]) -> list[Group]:
+        """Each lone trial, and each stack with all its trials, in the order of these."""
+        found: dict[str, Group] = {}
+        for record in running:
+            stack = record.stack
+            if stack is None or stack in self._dissolved:
+                found[record.name] = Group((record,))
+            elif stack not in found:
+                found[stack] = Group(tuple(self._now(self._stacks[stack])), stack)
+        return list(found.values())
+
+    # ---- asking ----------------------------------------------------------------------------------
+
+    def _ask(self, live: int) -> None:
+        """New trials of the methods with the fewest, so that all advance together."""
+        waits = self.is_drafting = False
+        for turn, labels in self._turns():
+            if turn not in self._batches:
+                more = self._may_be_asked(labels)
+                if not any(more.values()):
+                    waits = True
+                    continue
+                places = self._paid(turn, more)
+                if not places:
+                    break
+                self._batches[turn] = Batch(places)
+            if self._is_proposed(self._batches[turn]):
+                self._again += self._grouped(self._recorded(self._batches.pop(turn)))
+                return
             self.is_drafting = True
-        if waiting and not self.is_drafting:
+        if waits and not self.is_drafting:
             self._tell_idle(live)
-        return None
 
-    def _asked_for(self, label: str, params: Values, learns: bool) -> TrialRecord:
-        space = self._spec.variant(label).space.distributions
-        record = self._ledger.add(label, params, space)
-        self._asked[label] += 1
-        self._proposer.see(record)
-        if learns:
-            self._pending[label].add(record.number)
-        return record
+    def _turns(self) -> list[tuple[str, list[str]]]:
+        """The labels that are not full: each by itself, and those that are stacked together; the
+        ones with the fewest trials come first."""
+        turns = {turn: [batch.places[0][0]] for turn, batch in self._batches.items()}
+        for label, asked in self._asked.items():
+            if asked < self._spec.trials:
+                turn = STACKED if label in self._stacking.labels else label
+                turns.setdefault(turn, []).append(label)
+        return sorted(turns.items(), key=lambda turn: min(self._asked[label] for label in turn[1]))
+
+    def _may_be_asked(self, labels: Iterable[str]) -> dict[str, int]:
+        """How many more of each could begin now."""
+        return {
+            label: may_be_asked(self._spec, label, self._asked[label], len(self._pending[label]))
+            for label in labels
+        }
+
+    def _paid(self, turn: str, more: dict[str, int]) -> list[tuple[str, int]]:
+        """The labels and numbers to ask next, as far as the budget pays for them."""
+        if turn == STACKED:
+            places = self._stacking.places(self._asked, more)
+        else:
+            places = [(turn, self._asked[turn])]
+        left = dict(Counter(label for label, _ in places))
+        for each in self._listeners:
+            left = each.may_begin_of(left)
+        found = []
+        for label, number in places:
+            if left[label]:
+                left[label] -= 1
+                found.append((label, number))
+        return found
+
+    def _is_proposed(self, batch: Batch) -> bool:
+        """Whether all of the batch are proposed; what is worked out takes its time."""
+        for label, number in batch.places[len(batch.proposed) :]:
+            params = self._proposer.proposal(label, number)
+            if params is None:
+                return False
+            batch.proposed.append(TrialRecord(label, number, "running", params))
+            self._proposer.see(batch.proposed[-1])
+        return True
+
+    def _recorded(self, batch: Batch) -> list[TrialRecord]:
+        """The trials of the batch, in the ledger. With the first the others are named, so that a
+        restart asks what a kill left out."""
+        stacks = self._stacking.stacks(batch.proposed) if len(batch.places) > 1 else {}
+        found = batch.proposed[: batch.recorded]
+        for one in batch.proposed[batch.recorded :]:
+            facts: dict[str, object] = {}
+            if one.name in stacks:
+                facts["stack"] = stacks[one.name]
+            if not found and stacks:
+                facts["together"] = batch.names
+            space = self._spec.variant(one.label).space.distributions
+            found.append(self._ledger.add(one.label, one.params, space, **facts))
+            self._asked[one.label] += 1
+            self._know(found[-1])
+        return found
 
     def _tell_idle(self, live: int) -> None:
         """Say once in a run that slots are idle because proposals wait for results."""

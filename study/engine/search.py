@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import re
+import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -20,27 +21,20 @@ from study.analysis.pareto import complete
 from study.analysis.ranking import Ranking, rules_of
 from study.engine.demand import by_resources
 from study.engine.early_stopping import decided
-from study.engine.queue import Queue
+from study.engine.live import Assigning, Live, Row
+from study.engine.queue import Group, Queue
 from study.machines.autoscaler import Demand
 from study.machines.guarded import Unfit, unfit_node
-from study.machines.nodes import DATA_PATIENCE
 from study.machines.ray_compat import actor_id_of, actor_of
 from study.machines.ray_session import ClusterError
-from study.schema.resources import Resources
-from study.schema.variant import with_values
 from study.store.ledger import Ledger
 from study.store.study import Study
 from study.store.targets import Targets
-from study.store.trials import Decision, Listener, TrialRecord
+from study.store.trials import Decision, Listener, TrialRecord, stack_directory
 from trainables.outputs.attempts import clear_checkpoints
-from trainables.outputs.outcome import Outcome, Reached, Report
-from trainables.plugins import extension_digests
-from trainables.training.attempt import BESIDE_OTHERS, Assignment, time_limit_reason
+from trainables.outputs.outcome import Outcome, Report, reports_from_json
+from trainables.training.attempt import BESIDE_OTHERS, time_limit_reason
 
-# A report covers as many epochs as fit in STEP_SECONDS, at least one, because it costs more than a
-# short epoch. Many concurrent trials report less often, so that one driver can handle them all.
-STEP_SECONDS = 2.0
-REPORTS_A_SECOND = 50
 # A trial ends itself at the first epoch after its limit; if it does not within this extra time, it
 # hangs. The time has to cover the start of its process: importing torch and reading the data take
 # half a minute on a busy machine.
@@ -56,18 +50,6 @@ T = TypeVar("T")
 
 class Interrupted(Exception):
     """The run was asked to stop; its trials resume in the next run."""
-
-
-@dataclass
-class _Attempt:
-    record: TrialRecord
-    number: int
-    resources: Resources
-    last_seen: float | None = None  # time of its last report, by `_now`; None until it has started
-    seconds: float = 0.0  # of training, over all attempts
-    epoch: int = 0
-    overdue: bool = False
-    prepares: bool = False  # its process is new, and the data may have to be decoded there
 
 
 class Nodes(Protocol):
@@ -101,29 +83,24 @@ class LedgerSearch(Searcher):
         self._ask = ask
         self._asked = -math.inf
         self._stop_requested = stop_requested
-        self._targets = targets or Targets(study.directory.parent)
-        self._configs = {label: study.spec.trial_mapping(label) for label in study.labels}
-        folder = study.spec.extensions
-        self._extensions = {} if folder is None else extension_digests(folder)
         self._study = study
         self._spec = study.spec
         self._directory = study.directory
         self._ledger = ledger
         self._listeners = listeners
         self._nodes = nodes
-        early = self._spec.early_stopping
-        self._by = () if early is None else early.by
-        self._rung = None if early is None else early.epoch(self._spec.epochs)
         self._limit = None if self._spec.trial_minutes is None else 60 * self._spec.trial_minutes
+        targets = targets or Targets(study.directory.parent)
+        self._assigning = Assigning(study, targets, self._limit)
         self._rules = rules_of(study)
         self.queue = Queue(study, ledger, self._rules, listeners, nodes.slots)
         self._constraints_judged = (
             not self._spec.constraints or self._ranking().defaults is not None
         )
-        self._live: dict[str, _Attempt] = {}
+        self._live: dict[str, Live] = {}
         self._next_look = -math.inf  # for trials that hang
         # Trials that lost a GPU shared under MPS, perhaps by another's fault.
-        self._alone: set[str] = set()
+        self._on_a_whole_gpu: set[str] = set()
         self.fault: Exception | None = None
 
     def suggest(self, trial_id: str) -> Any:
@@ -145,65 +122,55 @@ class LedgerSearch(Searcher):
             return None
 
     def _suggested(self, trial_id: str) -> Any:
-        record = self.queue.next(len(self._live))
-        if record is None:
+        group = self.queue.next(len(self._live))
+        if group is None:
             return None if self._live or self.queue.is_drafting else Searcher.FINISHED
-        resources = self._spec.resources_of(record.label)
-        if record.deaths.get("out_of_memory") or record.name in self._alone:
-            resources = resources.on_a_whole_gpu()
-        attempt = self._ledger.begin_attempt(record.label, record.number)
-        self._live[trial_id] = _Attempt(record, attempt, resources)
-        for listener in self._listeners:
-            listener.handed_out(record)
-        return {"assignment": self._assignment(self._live[trial_id]).to_json()}
+        live = self._live[trial_id] = self._begun(group)
+        for row in live.rows.values():
+            for listener in self._listeners:
+                listener.handed_out(row.record)
+        return {"assignment": self._assigning.of(live, self._nodes.slots()).to_json()}
 
-    def _assignment(self, attempt: _Attempt) -> Assignment:
-        record = attempt.record
-        config = with_values(self._configs[record.label], record.params)
-        number = self._spec.seed_number(record.number)
-        return Assignment(
-            trial=record.name,
-            directory=str(record.directory(self._directory)),
-            attempt=attempt.number,
-            config={**self._targets.named_in(config), "number": number},
-            checkpoint_seconds=self._spec.checkpoint_seconds,
-            data_digest=self._study.recorded.data_digest,
-            resources={"cpu": attempt.resources.cpu, "gpu": attempt.resources.gpu},
-            metrics=tuple(objective.metric for objective in self._spec.objectives),
-            step_seconds=max(STEP_SECONDS, self._nodes.slots() / REPORTS_A_SECOND),
-            seconds_limit=self._limit,
-            rung=self._rung,
-            costs=self._by,
-            extension_files=self._extensions,
-            weights=self._study.recorded.weights or {},
-            study_file=str(self._directory / "study.yaml"),
-        )
+    def _begun(self, group: Group) -> Live:
+        """A new attempt at the trials, as the ledger has it."""
+        first = group.records[0]
+        resources = self._spec.resources_of(first.label)
+        if group.stack is None:
+            if first.deaths.get("out_of_memory") or first.name in self._on_a_whole_gpu:
+                resources = resources.on_a_whole_gpu()
+            return Live(group, self._ledger.begin_attempt(first.label, first.number), resources)
+        number = 1 + max(record.attempt for record in group.records)
+        for record in group.open:
+            self._ledger.begin_attempt(record.label, record.number, number)
+        return Live(group, number, resources)
 
     # ---- events from Ray -------------------------------------------------------------------------
 
     def attempt_started(self, trial_id: str, in_new_process: bool = False) -> None:
         """Ray has started it; until then it was waiting."""
-        self._live[trial_id].last_seen = self._now()
-        self._live[trial_id].prepares = in_new_process
-        for listener in self._listeners:
-            listener.started(self._live[trial_id].record)
+        live = self._live[trial_id]
+        live.last_seen = self._now()
+        live.prepares = in_new_process
+        for row in live.rows.values():
+            for listener in self._listeners:
+                listener.started(row.record)
 
-    def goes_on(self, trial_id: str, report: str) -> bool:
+    def goes_on(self, trial_id: str, reports: str) -> bool:
         """Whether Tune trains a trial further after a report: not if it is stopped early, which the
-        ledger then has."""
-        decided = self._guarded(lambda: self._decided(trial_id, Report.from_json(report).rung))
-        return decided is None or decided.goes_on
+        ledger then has. A stack has no rungs."""
+        found = self._guarded(lambda: self._decided(trial_id, reports_from_json(reports)))
+        return all(each.goes_on for each in found or ())
 
     def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
-        self._guarded(lambda: self._trained(trial_id, Report.from_json(result["report"])))
+        self._guarded(lambda: self._heard(trial_id, reports_from_json(result["reports"])))
 
     def on_trial_complete(
         self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False
     ) -> None:
-        """A trial ended by itself, or early; `attempt_died` handles one whose process died
-        (`error`)."""
+        """A trial or a stack ended by itself, or early; `attempt_died` handles one whose process
+        died (`error`)."""
         if not error and result is not None:
-            self._guarded(lambda: self._ended(trial_id, Report.from_json(result["report"])))
+            self._guarded(lambda: self._ended(trial_id, reports_from_json(result["reports"])))
 
     def attempt_died(self, trial_id: str, message: str) -> None:
         """A trial's process died, with Ray's message: retry the trial, or FAIL it if it may not be
@@ -212,27 +179,19 @@ class LedgerSearch(Searcher):
             self._guarded(lambda: self._pass_over(trial_id, unfit))
             return
         if BESIDE_OTHERS in message:  # whose fault it was shows where it trains alone
-            self._alone.add(self._live[trial_id].record.name)
+            self._on_a_whole_gpu.update(self._live[trial_id].rows)
         self._guarded(lambda: self._again_or_fail(trial_id, *cause_of_death(message)))
 
     def overdue(self) -> list[str]:
-        """Trials that hang: silent for longer than they may train in total, beside what their node
-        may take for the data. Each is returned once."""
+        """What hangs of all that was handed out; each is returned once."""
         now = self._now()
         if self._limit is None or now < self._next_look:
             return []
         self._next_look = now + OVERDUE_LOOK_SECONDS
-        found = []
         patience = self._limit + max(OVERDUE_SECONDS, OVERDUE_SHARE * self._limit)
-        for trial_id, attempt in self._live.items():
-            left = patience - attempt.seconds + DATA_PATIENCE * attempt.prepares
-            if (
-                attempt.last_seen is not None
-                and not attempt.overdue
-                and now - attempt.last_seen > left
-            ):
-                attempt.overdue = True
-                found.append(trial_id)
+        found = [name for name, live in self._live.items() if live.hangs(now, patience)]
+        for trial_id in found:
+            self._live[trial_id].overdue = True
         return found
 
     def _now(self) -> float:
@@ -242,21 +201,16 @@ class LedgerSearch(Searcher):
 
     # ---- handling --------------------------------------------------------------------------------
 
-    def _uses(self, trial_id: str, report: Report) -> None:
-        """Record the extension files of which a report tells."""
-        if report.extensions:
-            record = self._live[trial_id].record
-            self._ledger.add_extensions(record.label, record.number, report.extensions)
-
     def _pass_over(self, trial_id: str, unfit: Unfit) -> None:
         self._nodes.pass_over(unfit)
         self._put_back(trial_id)
 
     def _put_back(self, trial_id: str) -> None:
-        record = self._live.pop(trial_id).record
-        self.queue.put_back(record)
-        for listener in self._listeners:
-            listener.stopped(record)
+        live = self._live.pop(trial_id)
+        self.queue.put_back(live.group)
+        for row in live.rows.values():
+            for listener in self._listeners:
+                listener.stopped(row.record)
 
     def look(self) -> None:
         """Called between events: follow the nodes, ask for as many as could be used, and end the
@@ -269,81 +223,107 @@ class LedgerSearch(Searcher):
 
     def _demand(self) -> Demand:
         """The resources of all trials that run, or could."""
-        running = Counter(attempt.resources for attempt in self._live.values())
+        running = Counter(live.resources for live in self._live.values())
         return running + by_resources(self._spec, self.queue.handed_out_at_once())
 
-    def _trained(self, trial_id: str, report: Report) -> None:
+    def _heard(self, trial_id: str, reports: Mapping[str, Report]) -> None:
+        """What an attempt reports of its trials, some of which may have ended."""
         self._nodes.trained()
-        self._uses(trial_id, report)
-        attempt = self._live[trial_id]
-        rows = report.rows
-        attempt.last_seen = self._now()
-        attempt.prepares = False
-        attempt.seconds += sum(row["seconds"] for row in rows)
-        attempt.epoch = int(rows[-1]["epoch"]) if rows else attempt.epoch
-        for listener in self._listeners:
-            listener.trained(attempt.record, rows)
+        live = self._live[trial_id]
+        live.seen(self._now())
+        for name, report in reports.items():
+            row = live.rows[name]
+            self._uses(row, report)
+            if report.outcome is not None:
+                self._finish(live, row, report.rows, report.outcome)
+                continue
+            row.add(report.rows)
+            for listener in self._listeners:
+                listener.trained(row.record, report.rows)
 
-    def _decided(self, trial_id: str, rung: Reached | None) -> Decision | None:
-        if rung is None:
-            return None
-        attempt = self._live[trial_id]
-        record = self._ledger.record(attempt.record.label, attempt.record.number)
-        outcome = self._with_facts(attempt, rung.outcome)
-        return decided(self._ledger, self._spec, record, replace(rung, outcome=outcome))
+    def _uses(self, row: Row, report: Report) -> None:
+        """Record the extension files of which a report tells."""
+        if report.extensions:
+            self._ledger.add_extensions(row.record.label, row.record.number, report.extensions)
 
-    def _early_outcome(self, trial_id: str) -> Outcome | None:
-        """The outcome of a trial that was to be stopped early, from the ledger; None of another."""
-        record = self._live[trial_id].record
-        return self._ledger.record(record.label, record.number).stopped
+    def _decided(self, trial_id: str, reports: Mapping[str, Report]) -> list[Decision]:
+        live = self._live[trial_id]
+        found = []
+        for name, report in reports.items():
+            if report.rung is not None:
+                record = self._now_of(live.rows[name])
+                outcome = self._with_facts(live, report.rung.outcome)
+                rung = replace(report.rung, outcome=outcome)
+                found.append(decided(self._ledger, self._spec, record, rung))
+        return found
 
-    def _with_facts(self, attempt: _Attempt, outcome: Outcome) -> Outcome:
+    def _now_of(self, row: Row) -> TrialRecord:
+        return self._ledger.record(row.record.label, row.record.number)
+
+    def _with_facts(self, live: Live, outcome: Outcome) -> Outcome:
         """The outcome with what the driver knows of it. An early one has that already."""
         if outcome.attempt is not None:
             return outcome
         versions = {**self._study.recorded.versions, **(outcome.versions or {})}
-        return replace(outcome, attempt=attempt.number, versions=versions)
+        return replace(outcome, attempt=live.number, versions=versions)
 
-    def _ended(self, trial_id: str, report: Report) -> None:
-        self._uses(trial_id, report)
-        outcome = report.outcome or self._early_outcome(trial_id)
-        assert outcome is not None, "Tune stops no trial that was not to be stopped"
-        cause = {"out_of_memory": "out_of_memory", "interrupted": "process"}.get(outcome.state)
-        if cause is None:
-            self._finish(trial_id, report.rows, outcome)
+    def _ended(self, trial_id: str, reports: Mapping[str, Report]) -> None:
+        """An attempt ended with these reports. What the machine is to blame for is no result."""
+        live = self._live[trial_id]
+        died: tuple[str, str] | None = None
+        for name, report in reports.items():
+            row = live.rows[name]
+            self._uses(row, report)
+            outcome = report.outcome or self._now_of(row).stopped
+            assert outcome is not None, "Tune stops no trial that was not to be stopped"
+            cause = {"out_of_memory": "out_of_memory", "interrupted": "process"}.get(outcome.state)
+            if cause is None:
+                self._finish(live, row, report.rows, outcome)
+            else:
+                died = cause, str(outcome.reason)
+        if died is None:
+            del self._live[trial_id]
         else:
-            self._again_or_fail(trial_id, cause, str(outcome.reason))
+            self._again_or_fail(trial_id, *died)
 
     def _again_or_fail(self, trial_id: str, cause: str, reason: str) -> None:
         if self._stop_requested():  # it resumes in the next run
             return
-        if outcome := self._early_outcome(trial_id):  # before Ray could stop it
-            self._finish(trial_id, [], outcome)
-            return
-        attempt = self._live[trial_id]
-        record = attempt.record
-        failed = Outcome(state="failed", reason=reason)
-        if attempt.epoch:
-            failed = replace(failed, epoch=attempt.epoch, seconds=attempt.seconds)
-        if attempt.overdue and self._limit is not None:
-            reason = time_limit_reason(self._limit, attempt.epoch) + ", where it hung"
-            self._finish(trial_id, [], replace(failed, reason=reason))
-            return
-        may_retry = self._ledger.died(record.label, record.number, cause)
-        whole = attempt.resources.on_a_whole_gpu() == attempt.resources
-        if may_retry and not (cause == "out_of_memory" and whole):
-            self._put_back(trial_id)
+        live = self._live[trial_id]
+        if live.group.stack is None:
+            row = next(iter(live.rows.values()))
+            if outcome := self._without_retry(live, row, cause, reason):
+                self._finish(live, row, [], outcome)
+                del self._live[trial_id]
+                return
         else:
-            self._finish(trial_id, [], failed)
+            self._ledger.stack_died(live.group.stack, "hanging" if live.overdue else cause)
+        self._put_back(trial_id)
 
-    def _finish(self, trial_id: str, rows: list[dict[str, float]], outcome: Outcome) -> None:
-        attempt = self._live.pop(trial_id)
-        label = attempt.record.label
-        number = attempt.record.number
-        outcome = self._with_facts(attempt, outcome)
+    def _without_retry(self, live: Live, row: Row, cause: str, reason: str) -> Outcome | None:
+        """The outcome of a lone trial whose attempt died; None where it may be tried again."""
+        record = row.record
+        if outcome := self._now_of(row).stopped:  # before Ray could stop it
+            return outcome
+        failed = Outcome(state="failed", reason=reason)
+        if row.epoch:
+            failed = replace(failed, epoch=row.epoch, seconds=row.seconds)
+        if live.overdue and self._limit is not None:
+            reason = time_limit_reason(self._limit, row.epoch) + ", where it hung"
+            return replace(failed, reason=reason)
+        may_retry = self._ledger.died(record.label, record.number, cause)
+        whole = live.resources.on_a_whole_gpu() == live.resources
+        return None if may_retry and not (cause == "out_of_memory" and whole) else failed
+
+    def _finish(self, live: Live, row: Row, rows: list[dict[str, float]], outcome: Outcome) -> None:
+        label = row.record.label
+        number = row.record.number
+        outcome = self._with_facts(live, outcome)
         record = self._ledger.tell(label, number, outcome, self._spec.objectives)
-        self.queue.ended(record)
+        del live.rows[record.name]
         clear_checkpoints(record.directory(self._directory))
+        if self.queue.ended(record) and record.stack is not None:
+            shutil.rmtree(stack_directory(self._directory, record.stack), ignore_errors=True)
         for listener in self._listeners:
             listener.trained(record, rows)
             listener.finished(record)

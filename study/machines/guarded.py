@@ -44,7 +44,9 @@ def guarded(trainable: type, question: Question) -> Any:
 
         @classmethod
         def default_resource_request(cls, config: dict[str, str]) -> PlacementGroupFactory:
-            needs = json.loads(config["assignment"])["resources"]
+            assignment = json.loads(config["assignment"])
+            # A stack has those of each of its trials.
+            needs = assignment.get("rows", [assignment])[0]["resources"]
             return PlacementGroupFactory([{"CPU": needs["cpu"], "GPU": needs["gpu"]}])
 
         def setup(self, config: dict[str, str]) -> None:

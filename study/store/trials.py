@@ -105,12 +105,9 @@ class TrialRecord:
 class Listener:
     """Follows trials; each event is in the ledger before a listener is called."""
 
-    def may_begin(self, label: str) -> bool:
-        """Whether another trial of the method may begin. Trials that began go on in any case."""
-        return True
-
     def may_begin_of(self, wanted: dict[str, int]) -> dict[str, int]:
-        """How many of these trials, by method, may begin at once."""
+        """How many of these trials, by method, may begin at once. Trials that began go on in any
+        case."""
         return wanted
 
     def handed_out(self, record: TrialRecord) -> None:
