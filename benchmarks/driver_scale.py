@@ -179,14 +179,14 @@ class Executor:
         first = epoch - min(max(1, int(assignment["step_seconds"] / seconds)), epoch) + 1
         rows = [self._row(each, seconds) for each in range(first, epoch + 1)]
         outcome = self._outcome(assignment, seconds) if epoch == EPOCHS else None
-        report = json.dumps({"rows": rows, "outcome": outcome})
+        report = json.dumps({assignment["trial"]: {"rows": rows, "outcome": outcome}})
         self.reports += 1
         with self._meter.of("reports"):
             self._search.goes_on(trial_id, report)
             if outcome is None:
-                self._search.on_trial_result(trial_id, {"report": report})
+                self._search.on_trial_result(trial_id, {"reports": report})
             else:
-                self._search.on_trial_complete(trial_id, {"report": report})
+                self._search.on_trial_complete(trial_id, {"reports": report})
         if outcome is None:
             self._next(trial_id, epoch)
         else:
@@ -250,7 +250,7 @@ def run(slots: int, ended: int, directory: Path) -> dict[str, float]:
     listeners = [
         meter.all_of(keeper, "other listeners", *heard),
         meter.all_of(shown, "display", *heard),
-        meter.all_of(spending, "other listeners", *heard, "may_begin"),
+        meter.all_of(spending, "other listeners", *heard, "may_begin_of"),
         written(meter, runs),
     ]
     with shown:

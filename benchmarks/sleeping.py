@@ -58,7 +58,7 @@ class Sleeping(Trainable):
         rows = [_row(epoch, began, draw) for epoch in range(done + 1, done + EPOCHS // REPORTS + 1)]
         self._rows += rows
         if len(self._rows) < EPOCHS:
-            return {"report": json.dumps({"rows": rows, "outcome": None}), "done": False}
+            return self._told(rows, None)
         outcome = {
             "state": "complete",
             "metrics": {prefix + name: draw.random() for prefix in ("", "ts_") for name in METRICS},
@@ -68,7 +68,11 @@ class Sleeping(Trainable):
             "device": "cpu",
             "digests": {"history.json": self._write_history(self._rows)},
         }
-        return {"report": json.dumps({"rows": rows, "outcome": outcome}), "done": True}
+        return self._told(rows, outcome)
+
+    def _told(self, rows: list[Any], outcome: dict[str, Any] | None) -> dict[str, Any]:
+        told = {self._assignment["trial"]: {"rows": rows, "outcome": outcome}}
+        return {"reports": json.dumps(told), "done": outcome is not None}
 
     def _write_history(self, rows: list[dict[str, float]]) -> str:
         """The one file of the trial, which the tracking reads; its sha256."""

@@ -9,8 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from study.engine.proposing import trials_without_results
+from study.engine.stacking import Stacking
 from study.schema.resources import Resources
 from study.schema.spec import StudySpec
+from study.store.study import Study
 from study.store.trials import Trials
 
 # A method's proposals without a result are at most a sixth of its trials: more would make TPE
@@ -31,17 +33,20 @@ def may_be_asked(spec: StudySpec, label: str, asked: int, pending: int) -> int:
     return int(min(left, first + max(0, most_pending(spec) - pending)))
 
 
-def first_demand(spec: StudySpec, records: Trials) -> Counter[Resources]:
+def first_demand(
+    spec: StudySpec, records: Trials, stored: Study | None = None
+) -> Counter[Resources]:
     """The resources of the trials that could run when the study goes on; of one for each method
-    where a budget limits them, which is known later."""
+    where a budget limits them, which is known later. stored: the study, which knows its stacks."""
     if spec.budget is not None:
         return Counter(spec.needs.values())
-    counts = {}
-    for variant in spec.variants:
-        known = records.by_label.get(variant.label, [])
-        again = sum(record.state == "running" for record in known)
-        counts[variant.label] = again + may_be_asked(spec, variant.label, len(known), 0)
-    return by_resources(spec, counts)
+    asked = {one.label: len(records.of(one.label)) for one in spec.variants}
+    new = {label: may_be_asked(spec, label, count, 0) for label, count in asked.items()}
+    if stored is not None:
+        new = Stacking(Study.of(stored.directory, spec, stored.recorded)).slots(new)
+    # Of a stack one is as good as all.
+    again = {record.stack or record.name: record.label for record in records.running}
+    return by_resources(spec, Counter(new) + Counter(again.values()))
 
 
 def by_resources(spec: StudySpec, counts: Mapping[str, int]) -> Counter[Resources]:

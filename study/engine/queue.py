@@ -28,7 +28,7 @@ class Group:
     @property
     def open(self) -> list[TrialRecord]:
         """Its trials that have not ended."""
-        return [record for record in self.records if record.state == "running"]
+        return [record for record in self.records if record.is_open]
 
 
 class Queue:
@@ -112,11 +112,11 @@ class Queue:
         return not self._open[record.stack]
 
     def _know(self, record: TrialRecord) -> None:
-        if record.state == "running" and self._proposer.learns(record.label, record.number):
+        if record.is_open and self._proposer.learns(record.label, record.number):
             self._pending[record.label].add(record.number)
         if record.stack is not None:
             self._stacks.setdefault(record.stack, []).append(record)
-            self._open[record.stack] += record.state == "running"
+            self._open[record.stack] += record.is_open
 
     def _now(self, records: Iterable[TrialRecord]) -> list[TrialRecord]:
         return [self._ledger.record(record.label, record.number) for record in records]

@@ -50,7 +50,7 @@ from study.store.ledger import Ledger, open_ledger
 from study.store.place import check_place, check_room
 from study.store.study import Study
 from study.store.targets import Targets
-from study.store.trials import Trials
+from study.store.trials import Trials, ended_stacks
 from trainables.loading.cache import Prepared
 from trainables.outputs.attempts import clear_checkpoints
 
@@ -197,7 +197,7 @@ def _ray(
         return
     with joined(address, {}, steps), asking(address, stopping) as ask:
         stopping.listen()
-        ask(first_demand(spec, Trials({}) if stored is None else stored.records()))
+        ask(first_demand(spec, Trials({}) if stored is None else stored.records(), stored))
         with watched(control_store(), lambda line: steps(line or "checking nodes"), stopping):
             unfit = admitted(spec, root, prepared.digest, wait, steps, say, stopping.requested)
         yield _Cluster(nullcontext(), unfit, ask=ask, patience=max(PATIENCE, wait.seconds))
@@ -217,9 +217,10 @@ def _open_ledger(study: Study, lock: DatabaseLock | None, display: Display) -> L
 
 
 def _remove_leftovers(study: Study, records: Trials) -> None:
-    """Remove what a kill left: checkpoints, between a trial's result and the clean-up, and folders
-    by which nodes were asked again."""
-    for folder in study.directory.glob(f"{PROBE}*"):
+    """Remove what a kill left: checkpoints, between a trial's or a stack's last result and the
+    clean-up, and folders by which nodes were asked again."""
+    stacks = ended_stacks(study.directory, records)
+    for folder in [*study.directory.glob(f"{PROBE}*"), *stacks]:
         shutil.rmtree(folder, ignore_errors=True)
     for record in records.finished:
         clear_checkpoints(record.directory(study.directory))

@@ -83,6 +83,11 @@ class TrialRecord:
         return {**metrics, **{name: value for name, value in cost.items() if value is not None}}
 
     @property
+    def is_open(self) -> bool:
+        """Whether it was asked and has not ended."""
+        return self.state == "running"
+
+    @property
     def stopped(self) -> Outcome | None:
         """The outcome with which early stopping ends it, once that is decided."""
         return next((rung.outcome for rung in self.rungs.values() if rung.outcome), None)
@@ -218,6 +223,12 @@ def label_and_number(name: str) -> tuple[str, int]:
 
 def stack_directory(study: Path, stack: str) -> Path:
     return study / "stacks" / stack.replace("/", "-")
+
+
+def ended_stacks(study: Path, records: Iterable[TrialRecord]) -> list[Path]:
+    """The folders of stacks none of whose trials has to go on."""
+    left = {stack_directory(study, one.stack) for one in records if one.stack and one.is_open}
+    return [folder for folder in sorted(study.glob("stacks/*")) if folder not in left]
 
 
 def trial_directory(study: Path, label: str, number: int) -> Path:

@@ -81,7 +81,7 @@ class Progress(Listener):
             label: max(spec.trials, len(found)) for label, found in records.by_label.items()
         }
         self._running: dict[str, tuple[TrialRecord, int]] = {}
-        self._slots = 0  # trials that trained at once when the last one started
+        self._slots = 0  # trials, or stacks, that trained at once when the last one started
         self._paces = {label: Pace() for label in records.by_label}
         self._heartbeat: Heartbeat | None = None  # on a pipe, from the last step on
         self._last_line = -math.inf
@@ -118,7 +118,7 @@ class Progress(Listener):
     def started(self, record: TrialRecord) -> None:
         self._take_over()
         self._running[record.name] = (record, 0)
-        self._slots = len(self._running)
+        self._slots = len({one.stack or one.name for one, _ in self._running.values()})
         if self._console.is_terminal and not self._live.is_started:
             self._live.start(refresh=True)
 
@@ -190,8 +190,8 @@ class Progress(Listener):
 
         A method's trials take as long as its ended ones did on average. Before ENOUGH have ended, a
         rough time is told from the seconds of its epochs so far, or of all methods' before it has
-        any. Running trials count by their epochs. As many trials train at once as when the last
-        one started.
+        any. Running trials count by their epochs. As many processes train at once as when the
+        last trial started.
         """
         work = 0.0
         trials = 0

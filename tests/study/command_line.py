@@ -152,7 +152,7 @@ def trained_here(study: Any, ledger: Any, listeners: list[Any], *engine: Any) ->
         search.attempt_started("one")
         while (
             not (result := actor.step())["done"]
-            and search.goes_on("one", result["report"])
+            and search.goes_on("one", result["reports"])
             and search.fault is None
         ):
             search.on_trial_result("one", result)

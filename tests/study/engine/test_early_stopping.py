@@ -226,7 +226,8 @@ def test_an_error_in_a_decision_ends_the_run_and_stops_no_trial() -> None:
 
     search = LedgerSearch.__new__(LedgerSearch)
     search.fault, search._live = None, {}
-    report = {"report": json.dumps({"rows": [], "outcome": None, "rung": {"epoch": 2}})}
+    told = {"focal/0000": {"rows": [], "outcome": None, "rung": {"epoch": 2}}}
+    report = {"reports": json.dumps(told)}
     assert (
         RungScheduler(search.goes_on).on_trial_result(None, SimpleNamespace(trial_id="0"), report)
         == "CONTINUE"

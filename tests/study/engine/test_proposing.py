@@ -205,9 +205,8 @@ class Searched:
         trial_id = next(iter(self.live))
         one = self.live.pop(trial_id)
         outcome = {"state": "complete", "metrics": metrics or measured(one.params)}
-        self.search.on_trial_complete(
-            trial_id, {"report": json.dumps({"rows": [], "outcome": outcome})}
-        )
+        told = {one.name: {"rows": [], "outcome": outcome}}
+        self.search.on_trial_complete(trial_id, {"reports": json.dumps(told)})
         assert self.search.fault is None
 
 

@@ -8,10 +8,22 @@ from typing import Any
 import pytest
 from ray.exceptions import ActorUnavailableError
 
-from study.engine.search import OVERDUE_SECONDS, LedgerSearch, _Attempt, cause_of_death
+from study.engine.live import Live
+from study.engine.queue import Group
+from study.engine.search import OVERDUE_SECONDS, LedgerSearch, cause_of_death
 from study.machines.nodes import DATA_PATIENCE
 from study.schema.resources import Resources
-from trainables.outputs.outcome import Report
+from study.store.trials import TrialRecord
+from trainables.outputs.outcome import Report, reports_to_json
+
+
+def record(number: int = 0, **words: Any) -> TrialRecord:
+    return TrialRecord("focal", number, words.pop("state", "running"), {}, **words)
+
+
+def live_of(*records: TrialRecord) -> Live:
+    stack = records[0].name if len(records) > 1 else None
+    return Live(Group(records, stack), 1, Resources())
 
 
 def test_an_actor_whose_raylet_is_gone_died_with_its_node() -> None:
@@ -28,12 +40,14 @@ def test_who_dies_after_a_stop_was_requested_is_not_blamed() -> None:
     the trial would have failed."""
     asked: list[str] = []
     search = LedgerSearch.__new__(LedgerSearch)
-    search.fault, search._live = None, {}
+    search.fault, search._live = None, {"0": live_of(record())}
     search._stop_requested = lambda: not asked.append("stop?")
     search.attempt_died("0", "The actor is dead because its worker process has died. SYSTEM_ERROR")
     outcome = {"state": "interrupted", "reason": "SystemExit"}
-    search.on_trial_complete("0", {"report": json.dumps({"rows": [], "outcome": outcome})})
+    told = {"focal/0000": {"rows": [], "outcome": outcome}}
+    search.on_trial_complete("0", {"reports": json.dumps(told)})
     assert search.fault is None and asked == ["stop?", "stop?"]
+    search._live = {}
     assert search.suggest("1") == "FINISHED"  # None would be waited for
 
 
@@ -44,18 +58,19 @@ def test_the_time_in_which_a_node_prepares_its_data_is_no_trials(
     """With trial_minutes: 0.1 a node that joins late would never train: its first trial would have
     been taken for one that hangs."""
     now = [0.0]
-    record: Any = SimpleNamespace(label="focal", number=0)
     search: Any = LedgerSearch.__new__(LedgerSearch)
     monkeypatch.setattr(search, "_now", lambda: now[0], raising=False)
     search.fault, search._listeners, search._limit = None, [], 6.0
     search._next_look = -math.inf
     search._nodes = SimpleNamespace(trained=lambda: None)
-    search._live = {"0": _Attempt(record, 1, Resources())}
+    search._live = {"0": live_of(record())}
     search.attempt_started("0", in_new_process)
     now[0] += DATA_PATIENCE - 1
     assert search.overdue() == ([] if in_new_process else ["0"])
     if in_new_process:
-        search.on_trial_result("0", {"report": Report([]).to_json()})  # the data are there
+        search.on_trial_result(
+            "0", {"reports": reports_to_json({"focal/0000": Report([])})}
+        )  # the data are there
         now[0] += 6 + OVERDUE_SECONDS - 1
         assert search.overdue() == []
         now[0] += 2
@@ -76,7 +91,8 @@ def test_trials_that_hang_are_looked_for_once_a_second() -> None:
     search._now = lambda: now  # type: ignore[method-assign]
     search._limit = 60.0
     search._next_look = -math.inf
-    silent = SimpleNamespace(last_seen=1000.0, seconds=0.0, prepares=False, overdue=False)
+    silent = live_of(record())
+    silent.last_seen = 1000.0
     search._live = Live(silent=silent)
     found = []
     for event in range(1500):  # ten a second
