@@ -129,7 +129,9 @@ class Queue:
             if stack is None or stack in self._dissolved:
                 found[record.name] = Group((record,))
             elif stack not in found:
-                found[stack] = Group(tuple(self._now(self._stacks[stack])), stack)
+                # As they were asked; records are in the order of the labels.
+                rows = sorted(self._stacks[stack], key=lambda one: one.number)
+                found[stack] = Group(tuple(self._now(rows)), stack)
         return list(found.values())
 
     # ---- asking ----------------------------------------------------------------------------------
