@@ -38,7 +38,8 @@ def test_a_trial_is_of_the_stack_that_is_recorded(tmp_path: Path) -> None:
         "focal/0003": "was trained alone; the ledger has it in the stack focal/0000"
     }
     assert offenders(tmp_path, *good, trained(3, first, "focal/0001")) == {
-        "focal/0003": "was trained in the stack focal/0001; the ledger has it in the stack focal/0000"
+        "focal/0003": "was trained in the stack focal/0001;"
+        " the ledger has it in the stack focal/0000"
     }
     assert offenders(tmp_path, *good, trained(3, None, first)) == {
         "focal/0003": "was trained in the stack focal/0000; the ledger has it alone"
