@@ -15,7 +15,7 @@ from study.engine.search import OVERDUE_SECONDS, LedgerSearch
 from study.machines.guarded import Unfit
 from study.schema.reading import spec_from_mapping
 from study.store.ledger import Ledger, open_storage
-from study.store.recorded import StackFact
+from study.store.recorded import Stacked
 from study.store.study import Study, open_directory
 from study.store.trials import Listener, TrialRecord, ended_stacks, stack_directory
 from tests.study.made import Places, made_study
@@ -58,7 +58,7 @@ class Driven:
         labels: dict[str, list[Any]] = {one.label: [] for one in spec.variants}
         directory = made_study(root, "small", labels, planned=spec.trials).directory
         recorded = open_directory(directory, "small").recorded
-        recorded = replace(recorded, majority=0.1, stack=StackFact(rows, "cpu"))
+        recorded = replace(recorded, majority=0.1, stack=Stacked(rows, "cpu"))
         self.study = Study.of(directory, spec, recorded)
         self.slots = slots
         self.heard = Heard()
