@@ -76,9 +76,9 @@ class Queue:
 
     @property
     def outstanding(self) -> int:
-        return len(self._again) + sum(
-            max(0, self._spec.trials - asked) for asked in self._asked.values()
-        )
+        """Trials that were not handed out yet."""
+        again = sum(len(group.open) for group in self._again)
+        return again + sum(max(0, self._spec.trials - asked) for asked in self._asked.values())
 
     def handed_out_at_once(self) -> Counter[str]:
         """By method, how many slots could be used now, were there enough."""

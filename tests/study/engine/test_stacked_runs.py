@@ -1,0 +1,176 @@
+"""Whole studies with stacks: killed at each moment, a study comes to what no kill would have."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from study.audit.audit import audit
+from study.engine import live
+from study.store.ledger import Ledger
+from study.store.study import Study, open_study
+from tests.study.command_line import here, kill, start, wait_until, write_spec
+from tests.study.counting import counted_once
+from trainables.training.trainable import CalibrationTrainable
+
+pytestmark = pytest.mark.slow
+TRIALS, ROWS = 6, 6  # of each of two methods, so that there are two stacks
+
+
+def spec_in(folder: Path, **keys: Any) -> Path:
+    """Rates of which the greatest diverge, so that rows end on the way."""
+    return write_spec(
+        folder / "small.yaml",
+        methods=["cross_entropy", "focal"],
+        search_space={"optimizer.lr": {"low": 0.01, "high": 1e9, "log": True}},
+        trials=TRIALS,
+        epochs=4,
+        sampler={"name": "random", "seed": 1},
+        stack=ROWS,
+        checkpoint_seconds=0,
+        **keys,
+    )
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The storage of a study that nothing disturbed."""
+    folder = tmp_path_factory.mktemp("whole")
+    here("run", spec_in(folder), "--storage", folder)
+    return folder
+
+
+def told(storage: Path) -> dict[str, Any]:
+    """What must not depend on kills: the bits of a trial's predictions, and the rest of it."""
+    return {
+        one.name: (
+            one.state,
+            one.params,
+            one.stack,
+            one.digests.get("predictions.npz"),
+            one.metrics,
+            one.reason,
+            one.epoch,
+        )
+        for one in open_study("small", str(storage)).records()
+    }
+
+
+def problems(study: Study) -> list[str]:
+    checks = audit(study, study.tracking(None)).checks
+    return [str(found) for check in checks for found in check.offenders]
+
+
+def test_every_trial_is_one_of_its_stack(whole: Path) -> None:
+    study = counted_once(whole, 2 * TRIALS)
+    records = study.records()
+    assert {one.stack for one in records} == {"cross_entropy/0000", "cross_entropy/0003"}
+    for one in records.complete:
+        assert one.training["stack"] == f"{one.stack}, {ROWS} trials"
+    failed = [one for one in records if one.state == "failed"]
+    assert failed and len(records.complete) > len(failed)
+    assert all("loss is" in str(one.reason) for one in failed)
+    assert problems(study) == [] and not list(study.directory.glob("stacks/*"))
+
+
+class Killed(BaseException):
+    """As SIGKILL ends a process: nothing of ours is done after it."""
+
+
+def killed_at(
+    owner: type, name: str, call: int, run: Callable[[], object], after: bool = False
+) -> None:
+    """Run until so many calls of a method: before the last one, or after it."""
+    original, count = getattr(owner, name), [0]
+
+    def dies(*words: Any, **more: Any) -> Any:
+        count[0] += 1
+        if count[0] == call and not after:
+            raise Killed
+        found = original(*words, **more)
+        if count[0] == call:
+            raise Killed
+        return found
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(owner, name, dies)
+        run()
+
+
+def test_kills_change_nothing(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a stack is asked, begun, trained, and told; each of a run that goes on from the one
+    before."""
+    spec = spec_in(tmp_path)
+    monkeypatch.setattr(live, "STEP_SECONDS", 0.0)  # an epoch a report
+
+    def run() -> str:
+        return here("run", spec, "--storage", tmp_path)
+
+    killed_at(Ledger, "add", 4, run)
+    killed_at(Ledger, "begin_attempt", 4, run)
+    killed_at(CalibrationTrainable, "step", 3, run)
+    killed_at(CalibrationTrainable, "step", 1, run, after=True)
+    killed_at(Ledger, "_close", 1, run)
+    killed_at(Ledger, "_close", 2, run, after=True)
+    run()
+    study = counted_once(tmp_path, 2 * TRIALS)
+    assert told(tmp_path) == told(whole) and problems(study) == []
+    assert max(one.attempt for one in study.records()) >= 4
+
+
+def test_what_a_kill_leaves_of_a_stack_is_removed(tmp_path: Path) -> None:
+    spec = spec_in(tmp_path)
+    killed_at(Ledger, "_close", ROWS, lambda: here("run", spec, "--storage", tmp_path), after=True)
+    study = open_study("small", str(tmp_path))
+    assert [one.name for one in study.directory.glob("stacks/*")] == ["cross_entropy-0000"]
+    assert problems(study) == []  # the next run removes it
+    here("run", spec, "--storage", tmp_path)
+    assert not list(study.directory.glob("stacks/*")) and problems(study) == []
+
+
+def test_a_stack_that_dies_too_often_goes_on_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From its checkpoint, as the ledger has it: out of memory in the third epoch."""
+    monkeypatch.setattr(live, "STEP_SECONDS", 0.0)
+    spec = spec_in(tmp_path)
+    from trainables.training.stack import Stack
+
+    advance, count = Stack.advance, [0]
+
+    def full(stack: Stack) -> Any:
+        count[0] += 1
+        if count[0] == 3:
+            raise MemoryError
+        return advance(stack)
+
+    monkeypatch.setattr(Stack, "advance", full)
+    here("run", spec, "--storage", tmp_path)
+    study = counted_once(tmp_path, 2 * TRIALS)
+    first = [one for one in study.records().complete if one.stack == "cross_entropy/0000"]
+    assert first and all("stack" not in one.training for one in first)
+    assert {one.attempt for one in first} == {2} and {str(one.deaths) for one in first} == {"{}"}
+    for one in first:
+        log = (study.files(one) / "log").read_text()
+        assert "resumed from cross_entropy-0000/attempt-1 after epoch 2, of 2 trained" in log
+    assert problems(study) == [] and not list(study.directory.glob("stacks/*"))
+
+
+def test_two_sigkills_change_nothing(whole: Path, tmp_path: Path) -> None:
+    """Of the driver, while Ray trains."""
+    ledger = tmp_path / "small" / "ledger.log"
+    words = ("run", spec_in(tmp_path), "--storage", tmp_path, "--cpus", 1)
+    for outcomes in (0, 7):
+        driver = start(*words)
+        wait_until(
+            lambda least=outcomes: (
+                any(tmp_path.glob("small/trials/*/*/attempt-*/log"))
+                and ledger.read_text().count('"outcome"') >= least
+            ),
+            pause=0.01,
+        )
+        kill(driver)
+    here(*words)
+    assert told(tmp_path) == told(whole)
+    assert problems(counted_once(tmp_path, 2 * TRIALS)) == []
