@@ -4,6 +4,7 @@ here."""
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from trainables.config import TrialConfig
@@ -20,8 +21,8 @@ from trainables.training.stack import Stack
 class StackedAttempt:
     """Trains what an assignment says, as an `Attempt` does for one trial.
 
-    A trial that diverges, or takes too long, ends by itself. What ends the stack ends its trials;
-    each then has the outcome that it would have alone.
+    A trial that diverges, or takes too long, ends by itself. What ends the stack ends its trials:
+    an error that may be another's is no result of theirs.
     """
 
     def __init__(self, assignment: StackAssignment) -> None:
@@ -64,8 +65,12 @@ class StackedAttempt:
         except (Exception, SystemExit) as error:
             if isinstance(error, SystemExit) and raised_in(error) is None:
                 raise
+            others = len(self._attempts) > 1
             for name in list(self._attempts):
                 self._end(name, error)
+                if others and self._outcomes[name].state == "failed":
+                    # Whose error it is shows where they train alone.
+                    self._outcomes[name] = replace(self._outcomes[name], state="interrupted")
         return {
             name: Report(self._rows[name], self._outcomes.get(name), None, attempt.used or None)
             for name, attempt in at_work.items()
