@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from study.audit.audit import audit
 from study.engine import live
@@ -12,6 +13,7 @@ from study.store.ledger import Ledger
 from study.store.study import Study, open_study
 from tests.study.command_line import here, kill, start, wait_until, write_spec
 from tests.study.counting import counted_once
+from trainables.training.stack import Stack
 from trainables.training.trainable import CalibrationTrainable
 
 pytestmark = pytest.mark.slow
@@ -23,7 +25,7 @@ def spec_in(folder: Path, **keys: Any) -> Path:
     return write_spec(
         folder / "small.yaml",
         methods=["cross_entropy", "focal"],
-        search_space={"optimizer.lr": {"low": 0.01, "high": 1e9, "log": True}},
+        search_space={"optimizer.lr": {"low": 0.01, "high": 1e5, "log": True}},
         trials=TRIALS,
         epochs=4,
         sampler={"name": "random", "seed": 1},
@@ -69,7 +71,7 @@ def test_every_trial_is_one_of_its_stack(whole: Path) -> None:
     for one in records.complete:
         assert one.training["stack"] == f"{one.stack}, {ROWS} trials"
     failed = [one for one in records if one.state == "failed"]
-    assert failed and len(records.complete) > len(failed)
+    assert failed and len(records.complete) > 2
     assert all("loss is" in str(one.reason) for one in failed)
     assert problems(study) == [] and not list(study.directory.glob("stacks/*"))
 
@@ -129,20 +131,22 @@ def test_what_a_kill_leaves_of_a_stack_is_removed(tmp_path: Path) -> None:
     assert not list(study.directory.glob("stacks/*")) and problems(study) == []
 
 
+@pytest.mark.parametrize(
+    ("error", "times"),
+    [(torch.OutOfMemoryError("CUDA out of memory."), 1), (ValueError("of one of them"), 3)],
+)
 def test_a_stack_that_dies_too_often_goes_on_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, times: int
 ) -> None:
-    """From its checkpoint, as the ledger has it: out of memory in the third epoch."""
+    """From its checkpoint, as the ledger has it: it ends in its third epoch."""
     monkeypatch.setattr(live, "STEP_SECONDS", 0.0)
     spec = spec_in(tmp_path)
-    from trainables.training.stack import Stack
-
     advance, count = Stack.advance, [0]
 
     def full(stack: Stack) -> Any:
         count[0] += 1
-        if count[0] == 3:
-            raise MemoryError
+        if 3 <= count[0] < 3 + times:
+            raise error
         return advance(stack)
 
     monkeypatch.setattr(Stack, "advance", full)
@@ -150,7 +154,9 @@ def test_a_stack_that_dies_too_often_goes_on_alone(
     study = counted_once(tmp_path, 2 * TRIALS)
     first = [one for one in study.records().complete if one.stack == "cross_entropy/0000"]
     assert first and all("stack" not in one.training for one in first)
-    assert {one.attempt for one in first} == {2} and {str(one.deaths) for one in first} == {"{}"}
+    assert {one.attempt for one in first} == {1 + times} and {str(one.deaths) for one in first} == {
+        "{}"
+    }
     for one in first:
         log = (study.files(one) / "log").read_text()
         assert "resumed from cross_entropy-0000/attempt-1 after epoch 2, of 2 trained" in log
