@@ -145,9 +145,14 @@ class Queue:
                 if not any(more.values()):
                     waits = True
                     continue
-                places = self._paid(turn, more)
+                places = self._paid(self._places(turn, more))
                 if not places:
                     break
+                # A stack that only waits in advance waits for the methods that lag behind.
+                left = {label: self._spec.trials - self._asked[label] for label in labels}
+                if live >= self._slots() and len(places) < len(self._places(turn, left)):
+                    waits = True
+                    continue
                 self._batches[turn] = Batch(places)
             if self._is_proposed(self._batches[turn]):
                 self._again += self._grouped(self._recorded(self._batches.pop(turn)))
@@ -173,12 +178,14 @@ class Queue:
             for label in labels
         }
 
-    def _paid(self, turn: str, more: dict[str, int]) -> list[tuple[str, int]]:
-        """The labels and numbers to ask next, as far as the budget pays for them."""
+    def _places(self, turn: str, more: dict[str, int]) -> list[tuple[str, int]]:
+        """The labels and numbers to ask next, of as many more."""
         if turn == STACKED:
-            places = self._stacking.places(self._asked, more)
-        else:
-            places = [(turn, self._asked[turn])]
+            return self._stacking.places(self._asked, more)
+        return [(turn, self._asked[turn])]
+
+    def _paid(self, places: list[tuple[str, int]]) -> list[tuple[str, int]]:
+        """Those for which the budget pays."""
         left = dict(Counter(label for label, _ in places))
         for each in self._listeners:
             left = each.may_begin_of(left)

@@ -156,6 +156,23 @@ def test_what_waits_for_results_leaves_its_place_empty(tmp_path: Path) -> None:
     ]
 
 
+def test_methods_go_on_together(tmp_path: Path) -> None:
+    """focal waits for results from its fifth trial on, mbls from its seventh. With one slot, a
+    stack is asked in advance only if it is whole: mbls alone would be ahead for good."""
+    driven = Driven(tmp_path, 4, 1, trials=12, sampler={"name": "tpe", "pending": 2})
+    handed_out = []
+    while isinstance(given := driven.search.suggest("t"), Mapping):
+        handed_out.append(trials_of(json.loads(given["assignment"])))
+        ahead = driven.search.suggest("ahead")
+        found = [] if ahead is None else trials_of(json.loads(ahead["assignment"]))
+        assert len(found) in (0, 4)
+        driven.ends("t", dict.fromkeys(handed_out[-1], COMPLETE))
+        if found:
+            handed_out.append(found)
+            driven.ends("ahead", dict.fromkeys(found, COMPLETE))
+    assert handed_out == [numbers(first, first + 2) for first in range(0, 12, 2)]
+
+
 def test_who_cannot_be_stacked_is_asked_in_turn(tmp_path: Path) -> None:
     driven = Driven(tmp_path, rows=4, trials=4, methods=["focal", "gamma_net", "mbls"])
     assert driven.all_of() == [
