@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from study.analysis.prediction import Prediction
     from study.analysis.states import Counts
     from study.engine.probe import ProbedStudy
-    from study.engine.stacks import Stacks
+    from study.engine.stack_size import Stacks
     from study.schema.spec import StudySpec
     from study.schema.wait import Wait
     from study.store.study import Study
@@ -143,7 +143,7 @@ def _planned(
         existing_study,
         prepare_data,
     )
-    from study.engine.stacks import room_here, stacks_of
+    from study.engine.stack_size import room_here, stacks_of
     from study.machines.ray_session import ClusterError
     from study.store.place import check_place
     from study.store.study import storage_root
@@ -174,7 +174,7 @@ def with_probe(found: Planned, file_name: str, probe: bool, where: Where) -> Pla
     from study.analysis.prediction import predict
     from study.engine.budget import expected_costs
     from study.engine.probe import probe_here, probe_on_cluster, slots_here
-    from study.engine.stacks import room_on, stacks_of
+    from study.engine.stack_size import room_on, stacks_of
     from study.store.place import check_room
     from study.store.targets import Targets
 

@@ -17,7 +17,7 @@ from study.analysis.guessing import above_majority, above_majority_of_groups, no
 from study.engine.display import ShowsSteps
 from study.engine.own_code import check_own_code
 from study.engine.probe import slots_here
-from study.engine.stacks import Room, stacks_of
+from study.engine.stack_size import Room, stacks_of
 from study.engine.weights import (
     check_weights,
     models_and_data,

@@ -29,7 +29,7 @@ from study.engine.preparation import (
     record_spec,
 )
 from study.engine.probe import probe_here, probe_on_cluster
-from study.engine.stacks import Room, room_here, room_on, stacks_of
+from study.engine.stack_size import Room, room_here, room_on, stacks_of
 from study.machines.admission import fit_again, needed_of
 from study.machines.autoscaler import Demand, asking
 from study.machines.fit_nodes import PATIENCE, FitNodes

@@ -33,7 +33,7 @@ from study.cli import main
 from study.engine import confirm
 from study.engine.candidates import Asked, confirming_spec
 from study.engine.preparation import prepare_data, record_spec
-from study.engine.stacks import Room
+from study.engine.stack_size import Room
 from study.machines.stopping import Stopping
 from study.schema.compatibility import refuse_changes
 from study.schema.errors import SpecError

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from study.engine.demand import most_pending
 from study.engine.probe import settings_of, slots_here
 from study.engine.proposing import trials_without_results
+from study.engine.stacking import numbers_in
 from study.machines.ray_session import Node
 from study.schema.errors import located
 from study.schema.resources import fitting
@@ -19,11 +20,13 @@ from study.store.study import Study
 from trainables.config import TrialConfig, with_value
 from trainables.loading.cache import Prepared
 from trainables.loading.frozen import backbone_of
+from trainables.kinds import count_of
 from trainables.machine import free_memory
 from trainables.problems import FieldError
 from trainables.stacks import likeness, row_bytes
 
 MOST = 256  # trials in a stack, by `auto`
+LEAST = 4  # of a method: fewer hardly pay (`python -m benchmarks.stacks`)
 SHARE = 0.5  # of a slot's memory, for what the trials of a stack have of their own
 
 
@@ -49,9 +52,10 @@ class Stacks:
     def line(self, spec: StudySpec) -> str:
         if self.most is None:
             return f"none, each trial is trained alone ({self.why})"
-        numbers = max(1, self.most.trials // len(spec.stackable))
-        of_each = f"{numbers} of each method" if numbers > 1 else "one of each method"
-        line = f"up to {self.most.trials} trials are trained as one program, {of_each}"
+        numbers = numbers_in(spec, self.most.trials)
+        methods = min(len(spec.stackable), self.most.trials // numbers)
+        of_each = f"{numbers} of {count_of(methods, 'methods')}"
+        line = f"up to {numbers * methods} trials are trained as one program, {of_each}"
         if paths := list(dict.fromkeys(_told_apart(spec))):
             line += f"; searched {' and '.join(paths)}: trials of equal values only"
         if alone := spec.alone:
@@ -106,15 +110,17 @@ def _decided(spec: StudySpec, prepared: Prepared, room: Callable[[], Room]) -> S
         if device == "cpu":
             _check_memory(rows, _row_bytes(spec, prepared), found)
         return Stacks(Stacked(spec.stack, device))
-    at_once = min(_at_once(spec, label) for label in labels)
-    numbers = min(math.ceil(at_once / max(1, found.slots)), MOST // len(labels))
-    if numbers < 2:
-        why = f"{found.slots} fit at once, and a method has {at_once} of its own to train at a time"
+    # As many as leave a stack for each slot.
+    at_once = sum(_at_once(spec, label) for label in labels)
+    rows = min(math.ceil(at_once / max(1, found.slots)), MOST)
+    rows = min(rows, numbers_in(spec, rows) * len(labels))
+    if numbers_in(spec, rows) < LEAST:
+        why = f"{found.slots} fit at once, and {at_once} can be in training, or too few of a method"
         return Stacks(None, why)
-    numbers = int(min(numbers, found.holds(_row_bytes(spec, prepared)) / len(labels)))
-    if numbers < 2:
+    rows = int(min(rows, found.holds(_row_bytes(spec, prepared))))
+    if rows < LEAST:
         return Stacks(None, "memory holds no more")
-    return Stacks(Stacked(numbers * len(labels), device))
+    return Stacks(Stacked(rows, device))
 
 
 def _why_none(spec: StudySpec, device: str) -> str | None:

@@ -11,7 +11,7 @@ from search_spaces import strict_yaml
 from study.answer.confirmation import results_of
 from study.engine import run, stacks
 from study.engine.candidates import Asked, confirming_spec
-from study.engine.stacks import Room, Stacks, room_on, stacks_of
+from study.engine.stack_size import Room, Stacks, room_on, stacks_of
 from study.machines.ray_session import Node
 from study.schema.errors import SpecError
 from study.store.recorded import Stacked
