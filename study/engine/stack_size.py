@@ -18,9 +18,9 @@ from study.schema.variant import with_values
 from study.store.recorded import Stacked
 from study.store.study import Study
 from trainables.config import TrialConfig, with_value
+from trainables.kinds import count_of
 from trainables.loading.cache import Prepared
 from trainables.loading.frozen import backbone_of
-from trainables.kinds import count_of
 from trainables.machine import free_memory
 from trainables.problems import FieldError
 from trainables.stacks import likeness, row_bytes
