@@ -3,26 +3,16 @@ busy."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from study.engine.proposing import trials_without_results
+from study.engine.proposing import most_pending, trials_without_results
 from study.engine.stacking import Stacking
 from study.schema.resources import Resources
 from study.schema.spec import StudySpec
 from study.store.study import Study
 from study.store.trials import Trials
-
-# A method's proposals without a result are at most a sixth of its trials: more would make TPE
-# random search. With two, an actor finds its next trial waiting.
-LEAST_PENDING = 2
-
-
-def most_pending(spec: StudySpec) -> int:
-    """For how many proposed trials a method waits before it proposes another."""
-    return spec.sampler.pending or max(LEAST_PENDING, math.ceil(spec.trials / 6))
 
 
 def may_be_asked(spec: StudySpec, label: str, asked: int, pending: int) -> int:

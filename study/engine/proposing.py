@@ -29,6 +29,14 @@ from trainables.plain import Value
 from trainables.seeding import seed_of
 
 Values = dict[str, Value]  # by path
+# A method's proposals without a result are at most a sixth of its trials: more would make TPE
+# random search. With two, an actor finds its next trial waiting.
+LEAST_PENDING = 2
+
+
+def most_pending(spec: StudySpec) -> int:
+    """For how many proposed trials a method waits before it proposes another."""
+    return spec.sampler.pending or max(LEAST_PENDING, math.ceil(spec.trials / 6))
 
 
 def trials_without_results(spec: StudySpec, label: str) -> float:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from study.analysis.ranking import Rules
-from study.engine.demand import may_be_asked, most_pending
-from study.engine.proposing import Proposer
+from study.engine.demand import may_be_asked
+from study.engine.proposing import Proposer, most_pending
 from study.engine.stacking import Batch, Stacking
 from study.store.ledger import Ledger
 from study.store.study import Study

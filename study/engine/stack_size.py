@@ -6,9 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from study.engine.demand import most_pending
 from study.engine.probe import settings_of, slots_here
-from study.engine.proposing import trials_without_results
+from study.engine.proposing import most_pending, trials_without_results
 from study.engine.stacking import numbers_in
 from study.machines.ray_session import Node
 from study.schema.errors import located
@@ -111,7 +110,7 @@ def _decided(spec: StudySpec, prepared: Prepared, room: Callable[[], Room]) -> S
             _check_memory(rows, _row_bytes(spec, prepared), found)
         return Stacks(Stacked(spec.stack, device))
     # As many as leave a stack for each slot.
-    at_once = sum(_at_once(spec, label) for label in labels)
+    at_once = len(labels) * min(_at_once(spec, label) for label in labels)
     rows = min(math.ceil(at_once / max(1, found.slots)), MOST)
     rows = min(rows, numbers_in(spec, rows) * len(labels))
     if numbers_in(spec, rows) < LEAST:

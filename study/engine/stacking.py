@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from study.engine.demand import most_pending
-from study.engine.proposing import trials_without_results
+from study.engine.proposing import most_pending, trials_without_results
 from study.schema.spec import StudySpec
 from study.schema.variant import with_values
 from study.store.study import Study
