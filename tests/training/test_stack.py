@@ -173,6 +173,40 @@ def test_a_training_is_the_one_alone_up_to_rounding(rule: dict[str, Any], kind: 
         assert row.samples == learner.samples
 
 
+# Of the version before there were stacks: the last epoch's train_loss and NLL, the weights' norm.
+HELD: dict[tuple[str, int], tuple[float, float, float]] = {
+    ("cross_entropy", 0): (1.906591, 1.615452, 3.635099),
+    ("focal", 0): (1.105876, 1.495146, 3.882617),
+    ("mixup", 0): (2.030043, 1.727255, 3.480699),
+    ("sece", 0): (1.946399, 1.564222, 3.725044),
+    ("mmce", 1): (2.684032, 2.353343, 3.852074),
+    ("mbls", 1): (1.732249, 1.367198, 4.288366),
+    ("label_smoothing", 1): (1.815196, 1.445944, 4.125019),
+    ("focal_sample_dependent", 1): (0.776175, 1.288286, 4.641012),
+}
+
+
+@pytest.mark.parametrize("how", ["alone", "stacked"])
+def test_trainings_end_where_they_always_did(how: str) -> None:
+    configs = [
+        config(
+            *place,
+            data={"name": "digits", "augment": "crop_flip"},
+            model={"name": "mlp", "width": 16},
+            batch_size=64,
+            optimizer={"lr": 0.05 * (1 + place[1]), "clip": 1.0},
+        )
+        for place in HELD
+    ]
+    rows = trained(configs) if how == "stacked" else list(map(alone, configs))
+    for row, held in zip(rows, HELD.values(), strict=True):
+        while not row.finished:
+            row.train_epoch()
+        last = row.history[-1]
+        found = (last["train_loss"], last["nll"], float(weights_of(row).norm()))
+        assert found == pytest.approx(held, rel=1e-5)
+
+
 # ---- rows do not know of each other --------------------------------------------------------------
 
 
