@@ -7,6 +7,7 @@ python -m benchmarks.search record --data DIR --out FILE  # adds to FILE; DIR ha
 from __future__ import annotations
 
 import argparse
+import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -148,6 +149,35 @@ def slots(trainings: Sequence[Training], repeats: int) -> Iterator[str]:
         )
 
 
+def stacks(trainings: Sequence[Training], repeats: int, trials: int) -> Iterator[str]:
+    """On one slot a trial alone is proposed from all results; the others have at most a sixth
+    pending."""
+    pending = math.ceil(trials / 6)
+    half = math.ceil(pending / 2)
+    alone = ("alone, 1 slot", f"alone, {pending} slots")
+    stacked = (f"m = {half}, 2 slots", f"m = {pending}, 1 slot")
+    arms = dict(
+        zip((*alone, *stacked), ((1, 1), (1, pending), (half, 2), (pending, 1)), strict=True)
+    )
+    less = [(name, base) for base in reversed(alone) for name in stacked]
+    columns = ["set", "method", *alone, *(f"{name}, less {base}" for name, base in less)]
+    yield f"| {' | '.join(columns)} |"
+    yield "|" + "---|" * len(columns)
+    for key, label, pool in _searched(trainings):
+        surrogate = sampling.fit(pool, label)
+        of = sampling.ours(surrogate)
+        found = {
+            name: [
+                surrogate.share(sampling.search(surrogate, of, trials, seed, slots, pending, m))
+                for seed in range(repeats)
+            ]
+            for name, (m, slots) in arms.items()
+        }
+        cells = [*(_shown(found[name]) for name in alone)]
+        cells += [_difference(found[name], found[base]) for name, base in less]
+        yield f"| {key[0]} | {label} | {' | '.join(cells)} |"
+
+
 def _searched(
     trainings: Sequence[Training],
 ) -> Iterator[tuple[tuple[str, str], str, list[Training]]]:
@@ -174,10 +204,11 @@ def main() -> None:
     parser.add_argument("--file", type=Path, default=curves.FILE, help="recordings")
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--gp-repeats", type=int, default=5, help="of the slow sampler")
-    parser.add_argument("--slots-repeats", type=int, default=100)
+    parser.add_argument("--slots-repeats", type=int, default=100, help="of slots and stacks")
+    parser.add_argument("--stacked-trials", type=int, default=stopping.TRIALS)
     parser.add_argument(
         "--only",
-        choices=("about", "ranks", "stop", "left", "sample", "slots", "collapse"),
+        choices=("about", "ranks", "stop", "left", "sample", "slots", "stacks", "collapse"),
         action="append",
     )
     record = parser.add_subparsers(dest="command").add_parser(
@@ -206,6 +237,10 @@ def main() -> None:
         "left": ("Epochs that early stopping leaves", lambda: left(trainings, options.repeats)),
         "sample": ("Samplers", lambda: sample(trainings, options.repeats, options.gp_repeats)),
         "slots": ("Slots", lambda: slots(trainings, options.slots_repeats)),
+        "stacks": (
+            "Stacks",
+            lambda: stacks(trainings, options.slots_repeats, options.stacked_trials),
+        ),
         "collapse": ("Collapsed trials", collapse.table),
     }
     for name in options.only or parts:

@@ -174,37 +174,38 @@ def search(
     seed: int,
     slots: int = 1,
     cap: int | None = None,
+    stack: int = 1,
 ) -> list[Values]:
     """The settings of a study of one method on so many slots; a trial lasts 0.9 to 1.1.
 
     cap: how many trials beyond the start-up may be without a result; what it leaves idle
-    other methods would take.
+    other methods would take. stack: how many trials a slot trains at once; they are proposed from
+    the same results and end together.
     """
     source = np.random.default_rng(seed)
     noise = surrogate.noise[source.integers(len(surrogate.noise), size=trials)]
     lengths, tried = source.uniform(0.9, 1.1, trials), list[Values]()
-    running: list[tuple[float, int]] = []
+    running: list[tuple[float, range]] = []
     done: dict[int, FrozenTrial] = {}
     first, now = max(len(surrogate.defaults), startup_trials(surrogate.space)), 0.0
     while len(tried) < trials:
         number = len(tried)
-        waits = (
-            cap is not None
-            and number >= first
-            and (sum(other >= first for _, other in running) >= cap or not done)
-        )
+        pending = sum(other >= first for _, numbers in running for other in numbers)
+        room = trials if cap is None else max(0, first - number) + cap - pending
+        waits = cap is not None and number >= first and (room <= 0 or not done)
         if len(running) < slots and not waits:
-            tried.append(sample([done[other] for other in sorted(done)], number, seed))
-            heapq.heappush(running, (now + lengths[number], number))
+            numbers = range(number, min(number + stack, number + room, trials))
+            seen = [done[other] for other in sorted(done)]
+            tried += [sample(seen, each, seed) for each in numbers]
+            heapq.heappush(running, (now + lengths[number], numbers))
             continue
         now, ended = heapq.heappop(running)
-        (true,) = surrogate.truth([tried[ended]])
-        values = (true * np.exp(noise[ended])).tolist()
-        done[ended] = create_trial(
-            state=TrialState.COMPLETE,
-            params=tried[ended],
-            distributions=surrogate.space,
-            values=values,
-        )
-        done[ended].number = ended
+        for each, true in zip(ended, surrogate.truth([tried[one] for one in ended]), strict=True):
+            done[each] = create_trial(
+                state=TrialState.COMPLETE,
+                params=tried[each],
+                distributions=surrogate.space,
+                values=(true * np.exp(noise[each])).tolist(),
+            )
+            done[each].number = each
     return tried

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
 import pytest
+from numpy.typing import NDArray
+from optuna.distributions import FloatDistribution
 
 from benchmarks.search import sampling, stopping
 from benchmarks.search.stopping import Outcome, Trial
@@ -58,33 +63,43 @@ def test_chance_and_divergence_give_no_result() -> None:
     assert stopping.everything([Trial("focal", False, TRIALS[0].rows[:2], 3)]) == [2]
 
 
+class Constant(sampling.Surrogate):
+    """Of one parameter, with two defaults, the start-up trials; everything has the same result."""
+
+    def __init__(self) -> None:
+        space = {"x": FloatDistribution(0.0, 1.0)}
+        super().__init__(space, [{"x": 0.1}, {"x": 0.2}], [], np.zeros((1, 2)))
+
+    def truth(self, settings: Sequence[object]) -> NDArray[np.float64]:
+        return np.full((len(settings), 2), 0.1)
+
+
+def results_seen(trials: int, slots: int, cap: int | None, stack: int = 1) -> list[int]:
+    """Of each trial in turn, how many results its proposal knows."""
+    seen = []
+
+    def sample(known: Sequence[object], number: int, seed: int) -> dict[str, float]:
+        assert number == len(seen)
+        seen.append(len(known))
+        return {"x": 0.5}
+
+    sampling.search(Constant(), sample, trials, 0, slots, cap, stack)
+    return seen
+
+
 def test_a_search_hands_out_what_slots_and_cap_allow() -> None:
-    """Two defaults, then at most one pending; the surrogate is a constant."""
-
-    class Constant(sampling.Surrogate):
-        def truth(self, settings: object) -> object:
-            import numpy as np
-
-            return np.array([[0.1, 0.1]])
-
-    import numpy as np
-    from optuna.distributions import FloatDistribution
-
-    surrogate = Constant(
-        {"x": FloatDistribution(0.0, 1.0)}, [{"x": 0.1}, {"x": 0.2}], [], np.zeros((1, 2))
-    )
-    seen: dict[tuple[int, int | None], list[int]] = {}
-    for slots, cap in ((4, None), (1, None), (4, 1)):
-
-        def sample(
-            trials: object, number: int, seed: int, key: tuple[int, int | None] = (slots, cap)
-        ) -> dict[str, float]:
-            seen.setdefault(key, []).append(len(trials))  # type: ignore[arg-type]
-            return {"x": 0.5}
-
-        sampling.search(surrogate, sample, 6, 0, slots, cap)
-    assert seen[1, None] == [0, 1, 2, 3, 4, 5]
-    assert seen[4, None] == [0, 0, 0, 0, 1, 2]
+    """Two defaults, then at most one pending."""
+    assert results_seen(6, 1, None) == [0, 1, 2, 3, 4, 5]
+    assert results_seen(6, 4, None) == [0, 0, 0, 0, 1, 2]
     # The first beyond the two start-up trials waits for one of their results, each later
     # one for its predecessor.
-    assert seen[4, 1][:3] == [0, 0, 1] and seen[4, 1][3:] == [3, 4, 5]
+    capped = results_seen(6, 4, 1)
+    assert capped[:3] == [0, 0, 1] and capped[3:] == [3, 4, 5]
+
+
+def test_a_stack_is_proposed_from_the_same_results_as_far_as_the_cap_allows() -> None:
+    assert results_seen(8, 1, 4, stack=4) == [0, 0, 0, 0, 4, 4, 4, 4]
+    # Two stacks of two in turn: while one trains, the next is proposed without its results.
+    assert results_seen(8, 2, 4, stack=2) == [0, 0, 2, 2, 2, 2, 4, 4]
+    # Two start-up trials and one that is pending; then one by one.
+    assert results_seen(6, 2, 1, stack=4) == [0, 0, 0, 3, 4, 5]
