@@ -149,16 +149,16 @@ def slots(trainings: Sequence[Training], repeats: int) -> Iterator[str]:
         )
 
 
-def stacks(trainings: Sequence[Training], repeats: int, trials: int) -> Iterator[str]:
-    """On one slot a trial alone is proposed from all results; the others have at most a sixth
-    pending."""
+def stacks(
+    trainings: Sequence[Training], repeats: int, trials: int, numbers: Sequence[int]
+) -> Iterator[str]:
+    """Stacks of so many trials. On one slot a trial alone is proposed from all results; the others
+    have at most a sixth pending."""
     pending = math.ceil(trials / 6)
-    half = math.ceil(pending / 2)
-    alone = ("alone, 1 slot", f"alone, {pending} slots")
-    stacked = (f"m = {half}, 2 slots", f"m = {pending}, 1 slot")
-    arms = dict(
-        zip((*alone, *stacked), ((1, 1), (1, pending), (half, 2), (pending, 1)), strict=True)
-    )
+    alone = {"alone, 1 slot": (1, 1), f"alone, {pending} slots": (1, pending)}
+    slots_of = {m: min(2, max(1, pending // m)) for m in numbers}
+    stacked = {f"m = {m}, slots: {slots}": (m, slots) for m, slots in slots_of.items()}
+    arms = alone | stacked
     less = [(name, base) for base in reversed(alone) for name in stacked]
     columns = ["set", "method", *alone, *(f"{name}, less {base}" for name, base in less)]
     yield f"| {' | '.join(columns)} |"
@@ -206,6 +206,7 @@ def main() -> None:
     parser.add_argument("--gp-repeats", type=int, default=5, help="of the slow sampler")
     parser.add_argument("--slots-repeats", type=int, default=100, help="of slots and stacks")
     parser.add_argument("--stacked-trials", type=int, default=stopping.TRIALS)
+    parser.add_argument("--m", type=int, nargs="+", default=(2, 4), help="trials in a stack")
     parser.add_argument(
         "--only",
         choices=("about", "ranks", "stop", "left", "sample", "slots", "stacks", "collapse"),
@@ -239,7 +240,7 @@ def main() -> None:
         "slots": ("Slots", lambda: slots(trainings, options.slots_repeats)),
         "stacks": (
             "Stacks",
-            lambda: stacks(trainings, options.slots_repeats, options.stacked_trials),
+            lambda: stacks(trainings, options.slots_repeats, options.stacked_trials, options.m),
         ),
         "collapse": ("Collapsed trials", collapse.table),
     }
