@@ -30,6 +30,7 @@ from benchmarks.chaos.grounds.nodes import Nodes
 from benchmarks.chaos.grounds.offsets import Offsets
 from benchmarks.chaos.grounds.ray_itself import RayItself
 from benchmarks.chaos.grounds.rungs import Rungs
+from benchmarks.chaos.grounds.stacks import Stacks
 from benchmarks.chaos.grounds.stops import Stops
 from benchmarks.chaos.grounds.tracking import ReadOnly, Tracking
 from benchmarks.chaos.grounds.trials import Printing, Trials
@@ -49,6 +50,7 @@ TIMES: dict[type[Ground], dict[str, int]] = {
         "half_written_checkpoint": 5,
         "clock_skew": 5,
     },
+    Stacks: dict.fromkeys(Stacks.faults, 4),
     Stops: {"all_signalled": 10, "stdout_closed": 10, "flock_unavailable": 6, "twenty_signals": 5},
     Volumes: {"ledger_unmounted": 10, "disk_swapped": 5},
     Database: {

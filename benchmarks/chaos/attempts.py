@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from study.store.trials import TrialRecord
 from trainables.outputs.attempts import attempts_in
 
 _ROW = re.compile(r"^epoch=(\d+) .*?\bseconds=(\S+)\s", re.MULTILINE)
 _PROCESS = re.compile(r"^process (\d+) on ", re.MULTILINE)
 _RESUMED = re.compile(
-    r"^resumed from (attempt-\d+) after epoch (\d+)(?:, of (\d+) trained)?", re.MULTILINE
+    r"^resumed from (?:\S+/)?(attempt-\d+) after epoch (\d+)(?:, of (\d+) trained)?", re.MULTILINE
 )
 
 
@@ -116,6 +117,7 @@ def rows(attempts: dict[str, list[Attempt]]) -> int:
 
 def losses(
     attempts: dict[str, list[Attempt]],
+    records: dict[str, TrialRecord],
     checkpoint_seconds: float,
     floors: dict[tuple[str, int], int],
 ) -> dict[tuple[str, int], Loss]:
@@ -126,5 +128,21 @@ def losses(
         trained = [attempt for attempt in tried if attempt.seconds]
         for lost, following in pairwise(trained):
             key = (trial, lost.number)
-            found[key] = Loss(lost, following, checkpoint_seconds, floors.get(key))
+            # The seconds of a stack are shared among its trials.
+            own = checkpoint_seconds / _beside(lost, attempts, records)
+            found[key] = Loss(lost, following, own, floors.get(key))
     return found
+
+
+def _beside(
+    lost: Attempt, attempts: dict[str, list[Attempt]], records: dict[str, TrialRecord]
+) -> int:
+    """How many trials of its stack had been trained as far; 1 for a lone trial."""
+    stack = records[lost.trial].stack
+    if stack is None:
+        return 1
+    return sum(
+        any(each.number == lost.number and each.epoch >= lost.epoch for each in attempts[name])
+        for name, record in records.items()
+        if record.stack == stack
+    )

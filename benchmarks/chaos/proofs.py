@@ -5,11 +5,15 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.chaos.attempts import Attempt, Loss
 from benchmarks.chaos.processes import command_line, wait_for
 from study.store.study import Study
+from study.store.trials import TrialRecord
+
+if TYPE_CHECKING:
+    from trainables.training.learner import Learner
 
 # How long the processes of a study may take to end once their driver has. Where it was killed, two
 # agents of Ray first try for a minute to tell the control store, which is gone too, that their
@@ -78,33 +82,53 @@ def proposed_as_undisturbed(study: Study) -> list[str]:
 def trained_as_undisturbed(
     study: Study, attempts: dict[str, list[Attempt]], rng: random.Random
 ) -> list[str]:
-    """One of the trials that went on from a checkpoint, trained again without a break:
-    equal logits, bit for bit."""
+    """One of the trials that went on from a checkpoint, and all of its stack, trained again without
+    a break: equal logits, bit for bit."""
     import torch
 
-    from trainables.loading.trial_data import trial_data
     from trainables.outputs.predictions import Predictions
-    from trainables.training.learner import Learner
 
     resumed = [
         record
         for record in study.records().complete
         if any(attempt.resumed_after for attempt in attempts[record.name])
+        and ("stack" in record.training) == (record.stack is not None)  # it has not left its stack
     ]
     if not resumed:
         return []
     record = rng.choice(resumed)
-    config = study.config_of(record)
     torch.set_num_threads(max(1, int(study.spec.resources.cpu)))
-    device = torch.device("cpu")
-    learner = Learner(config, trial_data(config, device), device)
+    rows, wrong = [record], []
+    if record.stack is not None:
+        rows = [one for one in study.records() if one.stack == record.stack]
+    for row, learner in zip(rows, _undisturbed(study, rows), strict=True):
+        if row.state != "complete":
+            continue
+        learner.take_result()
+        undisturbed = learner.predictions()
+        told = Predictions.load(study.files(row) / "predictions.npz")
+        equal = torch.equal(undisturbed.logits, told.logits)
+        if not equal or undisturbed.evaluate() != row.metrics:
+            wrong.append(f"{row.name}: trained without a break it gives other predictions")
+    return wrong
+
+
+def _undisturbed(study: Study, rows: list[TrialRecord]) -> list[Learner]:
+    """The learners of a lone trial, or of all trials of a stack, at the end of their training."""
+    import torch
+
+    from trainables.loading.trial_data import trial_data
+    from trainables.training.learner import Learner
+    from trainables.training.stack import Stack
+
+    configs, device = [study.config_of(row) for row in rows], torch.device("cpu")
+    data = trial_data(configs[0], device)
+    if len(rows) > 1:
+        stack = Stack(configs, data, device)
+        while not stack.finished:
+            stack.advance()
+        return stack.rows
+    learner = Learner(configs[0], data, device)
     while not learner.finished:
         learner.train_epoch()
-    learner.take_result()
-    undisturbed, told = (
-        learner.predictions(),
-        Predictions.load(study.files(record) / "predictions.npz"),
-    )
-    if torch.equal(undisturbed.logits, told.logits) and undisturbed.evaluate() == record.metrics:
-        return []
-    return [f"{record.name}: trained without a break it gives other predictions"]
+    return [learner]

@@ -409,7 +409,8 @@ class Stage:
         )
 
     def _losses(self) -> dict[tuple[str, int], Loss]:
-        return losses(attempts_of(self.directory), self.checkpoint_seconds, self.floors)
+        tried = attempts_of(self.directory)
+        return losses(tried, self.records(), self.checkpoint_seconds, self.floors)
 
     def _account(self, trial: str | None) -> tuple[int, int]:
         """Epochs repeated since this was last asked (of a trial), and the most that is promised."""
