@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks.chaos.__main__ import play
 from benchmarks.chaos.grounds.local import actor_sigkill, half_written_checkpoint
+from benchmarks.chaos.grounds.stacks import Stacks
 from benchmarks.chaos.stage import Ground, by_kind
 
 pytestmark = pytest.mark.slow
@@ -35,3 +36,20 @@ def test_faults_one_after_another_in_one_study() -> None:
     assert [line for line in lines if line["problems"] or not line["audit"]["clean"]] == []
     end = lines[-1]["audit"]
     assert end["planned"] >= 3 and end["lost"] == end["duplicated"] == 0
+
+
+class OfStacks(Stacks):
+    """One stack of six trials."""
+
+    study: ClassVar = {**Stacks.study, "trials": 2}
+
+
+def test_a_stack_whose_process_is_killed() -> None:
+    """At the end, what it gave is compared with an undisturbed training, bit for bit."""
+    kind = "stacked_actor_sigkill"
+    fault, end = play(OfStacks, [kind], "chaos", random.Random(0))
+    assert (fault["kind"], end["kind"]) == (kind, "end")
+    assert fault["problems"] == end["problems"] == []
+    assert fault["audit"]["clean"] and end["audit"]["clean"]
+    assert end["audit"]["planned"] >= 6
+    assert end["audit"]["lost"] == end["audit"]["duplicated"] == 0
