@@ -53,8 +53,8 @@ class Stacks:
             return f"none, each trial is trained alone ({self.why})"
         numbers = numbers_in(spec, self.most.trials)
         methods = min(len(spec.stackable), self.most.trials // numbers)
-        of_each = f"{numbers} of {count_of(methods, 'methods')}"
-        line = f"up to {numbers * methods} trials are trained as one program, {of_each}"
+        as_one = "trials are trained as one program, with the resources of one trial"
+        line = f"up to {numbers * methods} {as_one}: {numbers} of {count_of(methods, 'methods')}"
         if paths := list(dict.fromkeys(_told_apart(spec))):
             line += f"; searched {' and '.join(paths)}: trials of equal values only"
         if alone := spec.alone:
@@ -113,9 +113,9 @@ def _decided(spec: StudySpec, prepared: Prepared, room: Callable[[], Room]) -> S
     at_once = len(labels) * min(_at_once(spec, label) for label in labels)
     rows = min(math.ceil(at_once / max(1, found.slots)), MOST)
     rows = min(rows, numbers_in(spec, rows) * len(labels))
-    if numbers_in(spec, rows) < LEAST:
-        why = f"{found.slots} fit at once, and {at_once} can be in training, or too few of a method"
-        return Stacks(None, why)
+    if (numbers := numbers_in(spec, rows)) < LEAST:
+        where = f"with one for each of {count_of(found.slots, 'slots')}"
+        return Stacks(None, f"{where} a stack has {numbers} of a method, and fewer than {LEAST} hardly pay")
     rows = int(min(rows, found.holds(_row_bytes(spec, prepared))))
     if rows < LEAST:
         return Stacks(None, "memory holds no more")

@@ -9,7 +9,7 @@ from optuna.distributions import FloatDistribution
 
 from search_spaces import strict_yaml
 from study.answer.confirmation import results_of
-from study.engine import run, stacks
+from study.engine import run, stack_size
 from study.engine.candidates import Asked, confirming_spec
 from study.engine.stack_size import Room, Stacks, room_on, stacks_of
 from study.machines.ray_session import Node
@@ -27,7 +27,7 @@ RATE = FloatDistribution(0.01, 0.5, log=True)
 
 @pytest.fixture(autouse=True)
 def a_row_takes_a_gigabyte(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stacks, "row_bytes", lambda config, prepared: GIGABYTE)
+    monkeypatch.setattr(stack_size, "row_bytes", lambda config, prepared: GIGABYTE)
 
 
 @pytest.fixture(scope="module")
@@ -43,17 +43,18 @@ def decided(prepared: Prepared, slots: int = 2, memory: float | None = None, **k
 @pytest.mark.parametrize(
     ("keys", "slots", "most"),
     [
-        ({"trials": 24}, 1, 16),  # 4 of a method wait: on one slot all of them
+        ({"trials": 24}, 1, 16),  # 4 of each method wait: on one slot all of them
         ({"trials": 24}, 2, 8),
-        ({"trials": 24}, 3, 8),  # two stacks of 2 then train
-        ({"trials": 24}, 4, None),  # one for each slot
-        ({"trials": 200}, 4, 36),  # 34 wait: 9 for each slot
+        ({"trials": 24}, 4, 4),
+        ({"trials": 24}, 16, None),  # one for each slot
+        ({"trials": 200}, 4, 32),  # 34 of each wait, of which one stack takes 8
         ({"trials": 200, "sampler": {"pending": 8}}, 4, 8),
-        ({"trials": 200, "sampler": {"name": "random"}}, 4, 200),  # none waits: 50
+        ({"trials": 200, "sampler": {"name": "random"}}, 4, 200),  # none waits: a quarter
         ({"trials": 2000, "sampler": {"name": "random"}}, 4, 256),  # no stack has more
-        ({"trials": 3, "sampler": {"name": "random"}}, 2, 8),  # 2, then 1
+        ({"trials": 3, "sampler": {"name": "random"}}, 2, None),
         ({"trials": 1}, 1, None),
-        ({"trials": 24, "methods": ["focal", "gamma_net"]}, 2, 2),
+        ({"trials": 24, "methods": ["focal", "gamma_net"]}, 1, 4),
+        ({"trials": 24, "methods": ["focal", "gamma_net"]}, 2, None),
         ({"trials": 24, "methods": ["gamma_net"]}, 2, None),
         ({"trials": 24, "methods": ["cross_entropy"]}, 4, 6),  # is repeated: nobody waits
         ({"trials": 24, "model": "cnn"}, 2, None),
@@ -75,8 +76,8 @@ def test_memory_holds_the_stack(prepared: Prepared) -> None:
     """A row takes 1 GB, and half of a slot's memory is theirs."""
     random = {"trials": 200, "sampler": {"name": "random"}}
     assert decided(prepared, memory=48 * GIGABYTE, **random).most == Stacked(24, "cpu")
-    assert decided(prepared, memory=47 * GIGABYTE, **random).most == Stacked(20, "cpu")
-    found = decided(prepared, memory=15 * GIGABYTE, **random)
+    assert decided(prepared, memory=47 * GIGABYTE, **random).most == Stacked(23, "cpu")
+    found = decided(prepared, memory=7 * GIGABYTE, **random)
     assert found == Stacks(None, "memory holds no more")
     assert decided(prepared, memory=16 * GIGABYTE, stack=8).most == Stacked(8, "cpu")
     assert decided(prepared, memory=8 * GIGABYTE, stack=8, trials=1).most == Stacked(8, "cpu")
@@ -152,46 +153,47 @@ def at(storage: Path) -> tuple[str, str]:
     return "--storage", str(storage)
 
 
+AS_ONE = "are trained as one program, with the resources of one trial"
 ALONE = "none, each trial is trained alone"
 
 
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"trials": 24}, "up to 4 trials are trained as one program, 2 of each method."),
+        ({"trials": 24}, f"up to 4 trials {AS_ONE}: 4 of 1 method."),
         (
             {"methods": ["focal", "brier", "gamma_net"], "trials": 24},
-            "up to 4 trials are trained as one program, 2 of each method; alone are gamma_net (",
+            f"up to 4 trials {AS_ONE}: 4 of 1 method; alone are gamma_net (",
         ),
-        ({"stack": 2}, "up to 2 trials are trained as one program, one of each method."),
+        ({"stack": 2}, f"up to 2 trials {AS_ONE}: 2 of 1 method."),
         (
             {"search_space": {"batch_size": {"choices": [32, 64]}}, "trials": 24},
-            "2 of each method; searched batch_size: trials of equal values only.",
+            "4 of 1 method; searched batch_size: trials of equal values only.",
         ),
         (
             {"search_space": {"model.width": {"low": 8, "high": 64, "int": True}}, "trials": 24},
-            "2 of each method; searched model.width: trials of equal values only.",
+            "4 of 1 method; searched model.width: trials of equal values only.",
         ),
         ({"model": "cnn"}, f"{ALONE} (cnn has no stacked form)."),
         ({"early_stopping": {}, "epochs": 5}, f"{ALONE} (early_stopping ends trials one by one)."),
         ({"stack": "off"}, f"{ALONE} (stack: off)."),
         (
             {"trials": 2},
-            f"{ALONE} (2 fit at once, and a method has 2 of its own to train at a time).",
+            f"{ALONE} (with one for each of 2 slots a stack has 2 of a method, and fewer than 4 hardly",
         ),
     ],
 )
 def test_plan_says_what_stacks_there_will_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: dict[str, Any], said: str
 ) -> None:
-    monkeypatch.setattr(stacks, "room_here", lambda spec, cpus: Room(2, 64 * GIGABYTE))
+    monkeypatch.setattr(stack_size, "room_here", lambda spec, cpus: Room(2, 64 * GIGABYTE))
     shown = planned(tmp_path, **keys)
     (line,) = [line for line in shown.splitlines() if line.startswith("stacks: ")]
     assert said in line
 
 
 def test_plan_says_it_to_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stacks, "room_here", lambda spec, cpus: Room(2, 64 * GIGABYTE))
+    monkeypatch.setattr(stack_size, "room_here", lambda spec, cpus: Room(2, 64 * GIGABYTE))
     spec = write_spec(tmp_path / "small.yaml", trials=24, methods=["focal", "brier", "gamma_net"])
     found = here_json("plan", spec, *at(tmp_path))["stacks"]
     assert found["most"] == {"trials": 4, "device": "cpu"} and found["why"] == ""
@@ -204,7 +206,7 @@ def test_plan_says_it_to_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_plan_refuses_what_memory_does_not_hold(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (stacks, run):
+    for module in (stack_size, run):
         monkeypatch.setattr(module, "room_here", lambda spec, cpus: Room(2, 4 * GIGABYTE))
     said = "small.yaml: stack: 6 trials in a stack take 6 GB, and a slot has 4 GB, half of it for"
     shown = planned(tmp_path, check=2, stack=8)
