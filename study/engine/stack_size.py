@@ -114,8 +114,8 @@ def _decided(spec: StudySpec, prepared: Prepared, room: Callable[[], Room]) -> S
     rows = min(math.ceil(at_once / max(1, found.slots)), MOST)
     rows = min(rows, numbers_in(spec, rows) * len(labels))
     if (numbers := numbers_in(spec, rows)) < LEAST:
-        where = f"with one for each of {count_of(found.slots, 'slots')}"
-        return Stacks(None, f"{where} a stack has {numbers} of a method, and fewer than {LEAST} hardly pay")
+        has = f"with one for each of {count_of(found.slots, 'slots')} a stack has {numbers}"
+        return Stacks(None, f"{has} of a method, and fewer than {LEAST} hardly pay")
     rows = int(min(rows, found.holds(_row_bytes(spec, prepared))))
     if rows < LEAST:
         return Stacks(None, "memory holds no more")

@@ -179,7 +179,7 @@ ALONE = "none, each trial is trained alone"
         ({"stack": "off"}, f"{ALONE} (stack: off)."),
         (
             {"trials": 2},
-            f"{ALONE} (with one for each of 2 slots a stack has 2 of a method, and fewer than 4 hardly",
+            f"{ALONE} (with one for each of 2 slots a stack has 2 of a method, and fewer than 4",
         ),
     ],
 )
