@@ -113,8 +113,8 @@ class Stacking:
         for label in self.labels:
             by_needs.setdefault(self._spec.resources_of(label), []).append(label)
         for labels in by_needs.values():
-            most = max(labels, key=lambda label: counts.get(label, 0))
+            most_first = sorted(labels, key=lambda label: -counts.get(label, 0))
             found |= dict.fromkeys(labels, 0)
-            together = math.ceil(sum(map(bool, map(counts.get, labels))) / self.methods)
-            found[most] = together * math.ceil(counts.get(most, 0) / self.numbers)
+            for label in most_first[:: self.methods]:
+                found[label] = math.ceil(counts.get(label, 0) / self.numbers)
         return found

@@ -117,43 +117,45 @@ def numbers(first: int, end: int, *labels: str) -> list[str]:
 
 
 def test_a_stack_takes_as_many_numbers_of_every_method(tmp_path: Path) -> None:
-    """Of eight rows each of two methods has four; the last stack has what is left."""
-    driven = Driven(tmp_path, rows=8, trials=10)
+    """Of twenty rows each of two methods has ten; the last stack has what is left."""
+    driven = Driven(tmp_path, rows=20, trials=24)
     _, first = driven.next()
     assert first["name"] == "focal/0000" and first["attempt"] == 1 and first["ended"] == []
     assert first["directory"] == str(driven.study.directory / "stacks" / "focal-0000")
-    assert trials_of(first) == numbers(0, 4)
+    assert trials_of(first) == numbers(0, 10)
     recorded = {one.name: one for one in driven.ledger.trials()}
-    assert list(recorded) == sorted(numbers(0, 4))  # before they start
+    assert list(recorded) == sorted(numbers(0, 10))  # before they start
     assert {one.stack for one in recorded.values()} == {"focal/0000"}
     assert {one.attempt for one in recorded.values()} == {1}
-    assert recorded["focal/0000"].together == tuple(numbers(0, 4))
-    driven.ends("t1", dict.fromkeys(numbers(0, 4), COMPLETE))
-    assert driven.all_of() == [numbers(4, 8), numbers(8, 10)]
+    assert recorded["focal/0000"].together == tuple(numbers(0, 10))
+    driven.ends("t1", dict.fromkeys(numbers(0, 10), COMPLETE))
+    assert driven.all_of() == [numbers(10, 20), numbers(20, 24)]
     assert driven.search.suggest("after") == "FINISHED"
     events = [name for event, name in driven.heard.events if event == "finished"]
-    assert sorted(events) == sorted(numbers(0, 10))
+    assert sorted(events) == sorted(numbers(0, 24))
+
+
+def test_few_rows_are_of_one_method(tmp_path: Path) -> None:
+    """Eight of one method cost less than four each of two, whose losses are computed apart."""
+    driven = Driven(tmp_path, rows=8, trials=10)
+    first = [numbers(0, 8, label) for label in ("focal", "mbls")]
+    assert driven.all_of() == first + [numbers(8, 10, label) for label in ("focal", "mbls")]
 
 
 def test_what_waits_for_results_leaves_its_place_empty(tmp_path: Path) -> None:
-    """focal begins with 4 trials without results, mbls with 6; then 3 proposals may wait."""
+    """focal begins with 4 trials without results, mbls with 6; then 3 proposals may wait, so that
+    a stack has three numbers."""
     driven = Driven(tmp_path, 8, 9, trials=12, sampler={"name": "tpe", "pending": 3})
-    assert trials_of(driven.next()[1]) == numbers(0, 4)
-    second = numbers(4, 7) + numbers(7, 8, "mbls")
-    assert trials_of(driven.next()[1]) == second
-    # Another of mbls alone: 6 and 7 wait.
-    _, third = driven.next()
-    assert third["trial"] == "mbls/0008" and third["stack_directory"] is None
-    assert driven.ledger.record("mbls", 8).stack is None
+    assert trials_of(driven.next()[1]) == numbers(0, 3)
+    assert trials_of(driven.next()[1]) == numbers(3, 6)
+    # Of focal 4 and 5 wait: one more may. mbls fills its places, and goes first.
+    assert trials_of(driven.next()[1]) == numbers(6, 9, "mbls")
+    _, alone = driven.next()
+    assert alone["trial"] == "focal/0006" and alone["stack_directory"] is None
+    assert driven.ledger.record("focal", 6).stack is None
     assert driven.search.suggest("none") is None
-    driven.ends("t2", dict.fromkeys(second, COMPLETE))
-    # focal is at 7 and may have three; mbls, at 9, two. Both then stand at 10 or 11.
-    assert trials_of(driven.next()[1]) == [
-        "focal/0007",
-        "focal/0008",
-        *numbers(9, 10),
-        "mbls/0010",
-    ]
+    driven.ends("t2", dict.fromkeys(numbers(3, 6), COMPLETE))
+    assert trials_of(driven.next()[1]) == numbers(7, 9, "focal")
 
 
 def test_methods_go_on_together(tmp_path: Path) -> None:
@@ -174,19 +176,21 @@ def test_methods_go_on_together(tmp_path: Path) -> None:
 
 
 def test_who_cannot_be_stacked_is_asked_in_turn(tmp_path: Path) -> None:
-    driven = Driven(tmp_path, rows=4, trials=4, methods=["focal", "gamma_net", "mbls"])
-    assert driven.all_of() == [
-        numbers(0, 2),
-        ["gamma_net/0000"],
-        ["gamma_net/0001"],
-        numbers(2, 4),
-        ["gamma_net/0002"],
-        ["gamma_net/0003"],
-    ]
+    three = ["focal", "gamma_net", "mbls"]
+    driven = Driven(
+        tmp_path, rows=4, trials=6, methods=three, sampler={"name": "tpe", "pending": 2}
+    )
+    expected: list[list[str]] = []
+    for first in (0, 2, 4):
+        expected += [
+            numbers(first, first + 2),
+            *([one] for one in numbers(first, first + 2, "gamma_net")),
+        ]
+    assert driven.all_of() == expected
 
 
 def test_a_stack_has_equals_alone(tmp_path: Path) -> None:
-    """Eight trials asked together: those of one batch size form a stack."""
+    """Of eight trials asked together those of one batch size form a stack."""
     sizes: dict[str, Any] = {"batch_size": {"choices": [32, 64, 128, 256]}}
     driven = Driven(tmp_path, rows=8, trials=4, search_space=sizes, sampler={**RANDOM, "seed": 3})
     handed_out = driven.all_of()
@@ -211,7 +215,7 @@ def test_a_kill_while_a_stack_is_asked_changes_nothing(
 ) -> None:
     keys: dict[str, Any] = {
         "trials": 6,
-        "sampler": {"name": "tpe", "pending": 6},
+        "sampler": {"name": "tpe", "pending": 4},
         "search_space": {"batch_size": {"choices": [32, 64]}},
     }
     whole = Driven(tmp_path / "whole", 8, **keys)
@@ -327,9 +331,10 @@ def test_a_budget_pays_for_so_many_rows(tmp_path: Path) -> None:
 
 
 def test_slots_asked_for_are_stacks(tmp_path: Path) -> None:
+    """Of each of two methods ten trials, in stacks of four: three and three."""
     driven = Driven(tmp_path, rows=4, slots=8, trials=10)
-    assert sum(driven.search.queue.handed_out_at_once().values()) == 5
+    assert sum(driven.search.queue.handed_out_at_once().values()) == 6
     driven.next()
-    assert sum(driven.search._demand().values()) == 1 + 4
+    assert sum(driven.search._demand().values()) == 1 + 2 + 3
     driven.driver()
-    assert sum(driven.search._demand().values()) == 1 + 4
+    assert sum(driven.search._demand().values()) == 1 + 2 + 3
