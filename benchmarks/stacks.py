@@ -163,7 +163,7 @@ def of_memory(folder: Path, options: argparse.Namespace) -> Iterator[str]:
 
 def of_former(folder: Path, options: argparse.Namespace) -> Iterator[str]:
     """Five trials of ten epochs a turn."""
-    cnn = {"name": "cnn", "width": 8}
+    networks: dict[str, Any] = {"mlp": "mlp", "cnn of width 8": {"name": "cnn", "width": 8}}
     of = [("mlp", method) for method in ("cross_entropy", "focal", "mixup", "gamma_net")]
     former, git = folder / "former", ["git", "-C", str(ROOT), "worktree"]
     add = [*git, "add", "--quiet", "--detach", str(former), options.former]
@@ -173,10 +173,10 @@ def of_former(folder: Path, options: argparse.Namespace) -> Iterator[str]:
     with ExitStack() as stack:
         stack.callback(subprocess.run, [*git, "remove", "--force", str(former)])
         arms = [stack.enter_context(arm(folder, root)) for root in (former, ROOT)]
-        for model, method in [*of, (cnn, "focal")]:
-            if options.case not in f"{model} {method}":
+        for name, method in [*of, ("cnn of width 8", "focal")]:
+            if options.case not in f"{name} {method}":
                 continue
-            base = {**DIGITS, "model": model, "method": method, "epochs": 10}
+            base = {**DIGITS, "model": networks[name], "method": method, "epochs": 10}
             trials = [{**base, "number": number} for number in range(5)]
             found: list[list[float]] = [[], []]
             for train in arms:
@@ -184,7 +184,7 @@ def of_former(folder: Path, options: argparse.Namespace) -> Iterator[str]:
             for _ in range(options.rounds or 10):
                 for seconds, train in zip(found, arms, strict=True):
                     seconds.append(1000 * train(trials, False)["seconds"])
-            cells = [str(model), method, *map(medians, found), ratio(found[1], found[0])]
+            cells = [name, method, *map(medians, found), ratio(found[1], found[0])]
             yield f"| {' | '.join(cells)} |"
 
 
