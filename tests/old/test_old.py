@@ -283,7 +283,7 @@ def test_a_killed_study_is_taken_up(moved: Path) -> None:
         assert len(resumed) == study.spec.epochs
         for one, other in zip(resumed[:first], whole[:first], strict=True):
             assert untimed(one) == pytest.approx(
-                untimed(other), rel=1e-3
+                untimed(other), rel=5e-3
             )  # on another machine, not bit for bit
 
 
