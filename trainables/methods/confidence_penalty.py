@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-import torch.nn.functional as F
 from torch import Tensor
 
+from trainables.at_once import cross_entropy
 from trainables.fields import number
 from trainables.method import Method
 from trainables.methods.shared.entropy import entropy
@@ -17,7 +17,7 @@ def confidence_penalty_loss(logits: Tensor, targets: Tensor, weight: float | Ten
     summed over classes as in the paper; MbLS's code also averages over classes, so its weight is K
     times ours.
     """
-    return F.cross_entropy(logits, targets) - weight * entropy(logits).mean()
+    return cross_entropy(logits, targets) - weight * entropy(logits).mean()
 
 
 @dataclass(frozen=True)

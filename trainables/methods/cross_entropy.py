@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-import torch.nn.functional as F
 from torch import Tensor
 
+from trainables.at_once import cross_entropy
 from trainables.method import Method
 
 
@@ -13,7 +13,7 @@ def cross_entropy_loss(logits: Tensor, targets: Tensor) -> Tensor:
 
     logits: [N, K] float. targets: labels [N] int64, or soft [N, K].
     """
-    return F.cross_entropy(logits, targets)
+    return cross_entropy(logits, targets)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
+from trainables.at_once import cross_entropy
 from trainables.fields import number
 from trainables.method import Method
 
@@ -17,7 +18,7 @@ def label_smoothing_loss(logits: Tensor, targets: Tensor, epsilon: float | Tenso
     the K - 1 wrong ones: its epsilon times K / (K - 1) equals ours.
     """
     uniform = -F.log_softmax(logits, dim=-1).mean()
-    return (1 - epsilon) * F.cross_entropy(logits, targets) + epsilon * uniform
+    return (1 - epsilon) * cross_entropy(logits, targets) + epsilon * uniform
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
+from trainables.at_once import cross_entropy
 from trainables.fields import number
 from trainables.method import Method
 
@@ -20,7 +21,7 @@ def mbls_loss(
     largest logits share the gradient (`amax`); the released code gives it all to one of them.
     """
     distance = logits.amax(dim=-1, keepdim=True) - logits
-    return F.cross_entropy(logits, targets) + weight * F.relu(distance - margin).mean()
+    return cross_entropy(logits, targets) + weight * F.relu(distance - margin).mean()
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.func import vmap
 
 from trainables import metrics
+from trainables.at_once import for_each
 from trainables.config import TrialConfig
 from trainables.loading.batches import DeviceSplit
 from trainables.loading.trial_data import TrialData
@@ -119,7 +119,7 @@ class Stack:
         labels = self._labels
         values = {"train_loss": self._program.loss / steps}
         for name in metrics.ESSENTIAL:
-            values[name] = vmap(metrics.find(name), in_dims=(0, None))(logits, labels)
+            values[name] = for_each(metrics.find(name), logits, labels, in_dims=(0, None))
         found = torch.stack([each.double() for each in values.values()], 1)
         there, wait = to_host(found)
         ended = {}

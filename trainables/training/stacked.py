@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.func import vmap
 
+from trainables.at_once import for_each
 from trainables.config import TrialConfig, to_plain
 from trainables.loading.batches import DeviceSplit
 from trainables.method import Batch, Method, Mixed, floats, with_numbers
@@ -127,7 +127,7 @@ class LossGroup:
         def called(numbers: list[Tensor], *own: Any) -> Any:
             return of_one(with_numbers(self.method, iter(numbers)), *own)
 
-        return vmap(called)(self.numbers, *values)
+        return for_each(called, self.numbers, *values)
 
 
 class StackedStep:
