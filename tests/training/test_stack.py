@@ -380,8 +380,11 @@ def test_an_extension_is_stacked_if_it_says_so() -> None:
 
 def test_a_network_of_other_layers_has_no_stacked_form() -> None:
     dropped = Network(nn.Sequential(nn.Flatten(), nn.Dropout()), nn.Linear(4, 2))
-    with pytest.raises(TypeError, match=r"features\.1 is a Dropout, which has no stacked form"):
+    with pytest.raises(TypeError, match=r"features\.1 is a Dropout\(.*, which has no stacked form"):
         StackedNetwork(dropped)
+    for layer in (nn.Linear(4, 4, bias=False), nn.Flatten(0), nn.GELU()):
+        with pytest.raises(TypeError, match="which has no stacked form"):
+            StackedNetwork(Network(nn.Sequential(layer), nn.Linear(4, 2)))
 
 
 # ---- on a GPU ------------------------------------------------------------------------------------

@@ -41,7 +41,8 @@ class Stack:
             assert likeness(config.to_mapping()) == likeness(first.to_mapping())
         order = in_order(configs)
         trials = [(configs[place], program.new_network(configs[place], data)) for place in order]
-        self._program = program.program_for(*trials[0][:1], data, trials[0][1], device, trials[1:])
+        (config, network), *others = trials
+        self._program = program.program_for(config, data, network, device, others)
         assert self._program.stacked is not None
         self._step = self._program.stacked
         self._rows = [

@@ -44,8 +44,8 @@ class StackedNetwork:
         for path, module in network.named_modules(remove_duplicate=False):
             if type(module) in (Network, nn.Sequential):
                 continue
-            if type(module) not in LAYERS:
-                raise TypeError(f"{path} is a {type(module).__name__}, which has no stacked form")
+            if not _has_stacked_form(module):
+                raise TypeError(f"{path} is a {module}, which has no stacked form")
             self._layers.append((path, module))
 
     def logits(
@@ -65,6 +65,14 @@ class StackedNetwork:
                 now = now.relu()
         assert now is not None
         return now.float() if now.dtype == torch.bfloat16 else now
+
+
+def _has_stacked_form(layer: nn.Module) -> bool:
+    if isinstance(layer, nn.Linear) and layer.bias is None:
+        return False
+    if isinstance(layer, nn.Flatten) and (layer.start_dim, layer.end_dim) != (1, -1):
+        return False
+    return type(layer) in LAYERS
 
 
 def _first(parts: Sequence[Part], weight: Tensor, bias: Tensor, kept: Tensor | None) -> Tensor:
