@@ -92,7 +92,7 @@ def test_no_command_imports_from_it(trap: Path, tmp_path: Path) -> None:
 
     def ended(command: list[str]) -> subprocess.CompletedProcess[str]:
         pipes: dict[str, Any] = {"capture_output": True, "text": True}
-        done = subprocess.run(command, cwd=trap, env=environment, timeout=400, **pipes)
+        done = subprocess.run(command, cwd=trap, env=environment, timeout=800, **pipes)
         trail = (tmp_path / "trail").read_text().split() if (tmp_path / "trail").exists() else []
         assert trail == [] and done.returncode == 0, f"{trail}\n{done.stdout}\n{done.stderr}"
         return done
