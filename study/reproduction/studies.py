@@ -101,6 +101,8 @@ class Asked:
             plain["data"] = self._data(plain.get("data"))
             stored = reopened(root / plain["name"], None)
             plain["trials"] = self._seeds(entry, plain, stored)
+            # Seeds that are added are then those of all at once, to the bit.
+            plain.setdefault("stack", "off")
         return parse_mapping(plain, file.name, file.parent)
 
     def _names(self) -> dict[str, str]:
