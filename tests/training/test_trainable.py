@@ -48,8 +48,9 @@ def actor() -> CalibrationTrainable:
 
 def report(actor: CalibrationTrainable) -> dict[str, Any]:
     result = actor.step()
-    plain: dict[str, Any] = json.loads(result["report"])
+    (plain,) = json.loads(result["reports"]).values()
     assert result["done"] == (plain["outcome"] is not None)
+    assert isinstance(plain, dict)
     return plain
 
 
@@ -82,7 +83,7 @@ def test_a_new_process_decodes_the_data_before_it_trains(
     monkeypatch.setenv("CALSTUDY_CACHE", str(tmp_path / "cache"))
     begin(actor, assignment(tmp_path / "trial"))
     result = actor.prepared()
-    assert not result["done"] and json.loads(str(result["report"]))["rows"] == []
+    assert not result["done"] and json.loads(str(result["reports"])) == {}
     assert [file.name for file in (tmp_path / "cache").glob("*/train.npy")] == ["train.npy"]
     assert not (tmp_path / "trial").exists()  # nothing of the trial has begun
     assert report(actor)["outcome"]["state"] == "complete"
