@@ -299,22 +299,22 @@ class AuxiliaryMethod(Wrapper, ABC):
 
 def with_tensors(settings: Settings, device: torch.device) -> Any:
     """The settings with each float, also of a base, a 0-dimensional tensor on the device."""
-    found = (torch.tensor(value, dtype=torch.float32, device=device) for value in floats(settings))
+    found = (torch.tensor(value, dtype=torch.float32, device=device) for value in numbers(settings))
     return with_numbers(settings, found)
 
 
-def floats(settings: Settings) -> Iterator[float]:
-    """Each float of the settings, also of a base."""
+def numbers(settings: Settings) -> Iterator[Any]:
+    """Each float of the settings, also of a base, or the tensor that is in its place."""
     for spec in fields(settings):
         value = getattr(settings, spec.name)
         if isinstance(value, Settings):
-            yield from floats(value)
-        elif isinstance(value, float):
+            yield from numbers(value)
+        elif isinstance(value, float | Tensor):
             yield value
 
 
-def with_numbers(settings: Settings, numbers: Iterator[Tensor]) -> Any:
-    """The settings with these in place of `floats`."""
+def with_numbers(settings: Settings, tensors: Iterator[Tensor]) -> Any:
+    """The settings with these in place of their floats."""
     made = copy.copy(settings)
     for name in list(vars(made)):
         if isinstance(getattr(type(made), name, None), cached_property):
@@ -322,9 +322,9 @@ def with_numbers(settings: Settings, numbers: Iterator[Tensor]) -> Any:
     for spec in fields(settings):
         value = getattr(settings, spec.name)
         if isinstance(value, Settings):
-            value = with_numbers(value, numbers)
+            value = with_numbers(value, tensors)
         elif isinstance(value, float):
-            value = next(numbers)
+            value = next(tensors)
         object.__setattr__(made, spec.name, value)
     return made
 

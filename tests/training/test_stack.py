@@ -107,13 +107,13 @@ def one_step(configs: list[TrialConfig]) -> Iterator[tuple[Tensor, Tensor, Tenso
     together = stack(configs)
     before = [weights_of(row) for row in together.rows]
     first, *_ = together._decided()
-    together._program.run(replace_steps(first), together._take)
+    together._program.run(first_step_of(first), together._take)
     for one, start, row in zip(configs, before, together.rows, strict=True):
         learner = alone(one)
         assert_close(weights_of(learner), start, rtol=0, atol=0)
         preparation = learner.own_stream("preparation", 0)
         own, *_ = learner._decided(learner.order(), preparation)
-        learner._program.run(replace_steps(own), partial(step_of, learner))
+        learner._program.run(first_step_of(own), partial(step_of, learner))
         yield start, weights_of(learner), weights_of(row)
 
 
@@ -121,7 +121,7 @@ def step_of(learner: Learner, now: Choices) -> Any:
     return learner._step(now, torch.Generator())
 
 
-def replace_steps(choices: Any) -> Any:
+def first_step_of(choices: Any) -> Any:
     """The first step alone."""
     parts = ({name: values[:1] for name, values in part.items()} for part in choices[2:])
     return type(choices)(choices.progress[:1], choices.learning_rate[:1], *parts)
@@ -303,8 +303,10 @@ def test_rows_share_the_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainables.training.stack.time.monotonic", lambda: float(next(clock)))
     together = stack([config(number=number) for number in range(3)])
     together.advance()
-    assert [row.history[0]["seconds"] for row in together.rows] == [2.0, 4.0, 6.0]  # one more look
+    assert [row.history[0]["seconds"] for row in together.rows] == [2.0, 2.0, 2.0]
     together.drop(together.rows[0])
+    together.advance()
+    assert [row.history[-1]["seconds"] for row in together.rows] == [2.0, 3.0, 3.0]
 
 
 # ---- which trials --------------------------------------------------------------------------------

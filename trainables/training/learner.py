@@ -43,6 +43,7 @@ class Measured(NamedTuple):
     values: Tensor
     wait: Callable[[], None]
     trials: int = 1  # that trained at once: the seconds are theirs together
+    ended: float | None = None  # by the same clock; None: when it is read
 
 
 class Place(NamedTuple):
@@ -355,7 +356,7 @@ class Learner:
     def _row(self, measured: Measured) -> dict[str, float]:
         measured.wait()
         values = dict(zip(measured.names, measured.values.tolist(), strict=True))
-        now = time.monotonic()
+        now = time.monotonic() if measured.ended is None else measured.ended
         for name, value in (("loss", values["train_loss"]), ("validation nll", values["nll"])):
             if not math.isfinite(value):
                 where = f"at epoch {measured.epoch} (optimizer.lr={self.config.optimizer.lr:g})"

@@ -15,7 +15,6 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
 from functools import cache, partial
 from typing import Any
 
@@ -25,10 +24,9 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map_only
 
 from trainables.config import TrialConfig
-from trainables.fields import Settings
 from trainables.files.home import default_cache
 from trainables.loading.trial_data import TrialData
-from trainables.method import with_tensors
+from trainables.method import numbers, with_tensors
 from trainables.model import Network
 from trainables.models.shared.whole_module import network_of
 from trainables.plain import Plain, without_numbers
@@ -139,7 +137,7 @@ class Program:
             self.stacked.restart(configs)
             return
         fresh = with_tensors(config.method, self.device)
-        for number, other in zip(_numbers(self.method), _numbers(fresh), strict=True):
+        for number, other in zip(numbers(self.method), numbers(fresh), strict=True):
             number.copy_(other)
 
     def keep(self, state: Any) -> None:
@@ -400,16 +398,6 @@ def _structure(config: TrialConfig) -> dict[str, Plain]:
     for part in ("method", "optimizer"):
         kept[part] = without_numbers(kept[part])
     return {**kept, "bias_lr_factor": config.optimizer.bias_lr_factor}
-
-
-def _numbers(settings: Settings) -> Iterator[Tensor]:
-    """The numbers that `with_tensors` made tensors of."""
-    for spec in fields(settings):
-        value = getattr(settings, spec.name)
-        if isinstance(value, Settings):
-            yield from _numbers(value)
-        elif isinstance(value, Tensor):
-            yield value
 
 
 def _copied(to: Any, source: Any) -> bool:

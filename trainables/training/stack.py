@@ -123,11 +123,13 @@ class Stack:
             values[name] = for_each(metrics.find(name), logits, labels, in_dims=(0, None))
         found = torch.stack([each.double() for each in values.values()], 1)
         there, wait = to_host(found)
+        wait()
+        now = time.monotonic()  # the same for all
         ended = {}
         count = len(self.training)
         for row in list(self.training):
             measured = Measured(
-                row.epoch, row.samples, started, list(values), there[row.row], wait, count
+                row.epoch, row.samples, started, list(values), there[row.row], wait, count, now
             )
             try:
                 row.take(measured, logits[row.row])

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from trainables.at_once import for_each
 from trainables.config import TrialConfig, to_plain
 from trainables.loading.batches import DeviceSplit
-from trainables.method import Batch, Method, Mixed, floats, with_numbers
+from trainables.method import Batch, Method, Mixed, numbers, with_numbers
 from trainables.model import Network
 from trainables.plain import without_numbers
 from trainables.training.choices import Choices
@@ -102,14 +102,16 @@ class LossGroup:
     def __init__(self, methods: Sequence[Method], rows: list[int], device: torch.device) -> None:
         self.method = methods[0]
         self.rows = torch.tensor(rows, device=device)
-        self.numbers = [torch.zeros(len(rows), device=device) for _ in floats(self.method)]
+        self.numbers = [torch.zeros(len(rows), device=device) for _ in numbers(self.method)]
         # Each then has images of its own.
         self.prepares = self.method.overrides("prepare")
         self.restart(methods)
 
     def restart(self, methods: Sequence[Method]) -> None:
         """Take the numbers of other trials."""
-        for ours, theirs in zip(self.numbers, zip(*map(floats, methods), strict=True), strict=True):
+        for ours, theirs in zip(
+            self.numbers, zip(*map(numbers, methods), strict=True), strict=True
+        ):
             ours.copy_(torch.tensor(theirs))
 
     def prepared(self, batch: Batch) -> Batch:
@@ -132,8 +134,8 @@ class LossGroup:
     def _of_each(self, of_one: Any, *values: Any) -> Any:
         """What a function gives of each trial's method and values, with a leading dimension."""
 
-        def called(numbers: list[Tensor], *own: Any) -> Any:
-            return of_one(with_numbers(self.method, iter(numbers)), *own)
+        def called(tensors: list[Tensor], *own: Any) -> Any:
+            return of_one(with_numbers(self.method, iter(tensors)), *own)
 
         return for_each(called, self.numbers, *values)
 
@@ -154,8 +156,8 @@ class StackedStep:
         self._groups = [
             LossGroup([configs[row].method for row in rows], rows, device) for rows in self._places
         ]
-        numbers = [config.number for config in configs]
-        batch_of = torch.tensor([sorted(set(numbers)).index(number) for number in numbers])
+        places = [config.number for config in configs]
+        batch_of = torch.tensor([sorted(set(places)).index(number) for number in places])
         # Of each group's rows, the batches they take.
         self._batches = [batch_of[rows].to(device) for rows in self._places]
         taken = []
