@@ -26,7 +26,11 @@ def nothing(done: int, total: int) -> None:
 
 class RawSplit(NamedTuple):
     """images: uint8 [N, C, H, W], or rows of numbers: float32 [N, D]. labels: [N] int64, in
-    [0, K). groups: [N] int64, a number for samples that belong together, the same in all splits."""
+    [0, K). groups: [N] int64, a number for samples that belong together, the same in all splits.
+
+    Of images with masks (`marked`): uint8 [N, C + 1, H, W], the last channel each pixel's class
+    + 1, 0 where it has none. Their labels are 0 and unused.
+    """
 
     images: np.ndarray
     labels: np.ndarray
@@ -42,6 +46,7 @@ class Samples(NamedTuple):
     columns: tuple[str, ...] = ()  # of rows of numbers, if they have names
     groups: np.ndarray | None = None  # int64 [N]
     group_names: Mapping[int, str] = {}  # of their numbers, where they are not the numbers
+    marked: bool = False  # with masks, as in `RawSplit`
 
 
 class Header(NamedTuple):
@@ -53,6 +58,7 @@ class Header(NamedTuple):
     labels: np.ndarray | None = None  # int64, of all samples or one of each class
     names: dict[int, str] | None = None  # of the labels; empty if the source has none
     columns: tuple[str, ...] = ()  # of rows of numbers, if they have names
+    marked: bool = False  # with masks, which are no channel of `shape`
 
 
 @dataclass(frozen=True)
@@ -66,6 +72,7 @@ class RawData:
     columns: tuple[str, ...] = ()  # of rows of numbers, in their order, if they have names
     notes: tuple[str, ...] = ()  # what `plan` warns of
     group_names: Mapping[int, str] = field(default_factory=dict)  # where not the numbers
+    marked: bool = False  # images with masks, as in `RawSplit`
 
     @classmethod
     def of(cls, classes: tuple[str, ...], splits: Mapping[str, RawSplit]) -> RawData:
@@ -132,7 +139,7 @@ class Dataset(Settings, ABC):
         found = [part.groups for part in parts if part.groups is not None]
         groups = np.concatenate(found) if found else None
         names = dict(enumerate(raw.classes))
-        return Samples(images, labels, names, raw.columns, groups, raw.group_names)
+        return Samples(images, labels, names, raw.columns, groups, raw.group_names, raw.marked)
 
     def source_rows(self) -> Rows:
         """The rows of the source that `read` uses; by default a single one. Decodes nothing."""

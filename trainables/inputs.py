@@ -16,40 +16,50 @@ from trainables.problems import FieldError
 DTYPES: dict[Kind, np.dtype] = {"image": np.dtype(np.uint8), "features": np.dtype(np.float32)}
 SHAPES = {"image": "uint8 [N, C, H, W]", "features": "float32 [N, D]"}
 ROWS = 4096  # read at a time for statistics
+PIXELS = 2**24  # of a channel; counting takes eight bytes for each
 
 
 class Inputs(tuple[int, ...]):
     """The shape of one sample, with its kind.
 
     image: (channels, height, width) of uint8. features: (columns,) of float32, a row of numbers.
+    An image with a mask is `marked`: the mask is one more channel, the last, of each pixel's class
+    + 1, and 0 where it has none. It moves with the image, and no network sees it.
     """
 
     kind: Kind
     columns: tuple[str, ...]  # the names of a row's numbers; empty if they have none
+    marked: bool
 
     def __new__(
-        cls, shape: Sequence[int], kind: Kind = "image", columns: Sequence[str] = ()
+        cls,
+        shape: Sequence[int],
+        kind: Kind = "image",
+        columns: Sequence[str] = (),
+        marked: bool = False,
     ) -> Inputs:
         made = super().__new__(cls, shape)
         made.kind = kind
         made.columns = tuple(columns)
+        made.marked = marked
         return made
 
-    def __getnewargs__(self) -> tuple[tuple[int, ...], Kind, tuple[str, ...]]:
-        return tuple(self), self.kind, self.columns
+    def __getnewargs__(self) -> tuple[tuple[int, ...], Kind, tuple[str, ...], bool]:
+        return tuple(self), self.kind, self.columns, self.marked
 
     @classmethod
-    def of_samples(cls, samples: Tensor) -> Inputs:
+    def of_samples(cls, samples: Tensor, marked: bool = False) -> Inputs:
         """Those of samples that a cache holds."""
-        return cls(samples.shape[1:], "image" if samples.dim() == 4 else "features")
+        kind: Kind = "image" if samples.dim() == 4 else "features"
+        return cls(_without_mask(samples.shape[1:], marked), kind, marked=marked)
 
     @classmethod
-    def of(cls, samples: np.ndarray, columns: Sequence[str] = ()) -> Inputs:
+    def of(cls, samples: np.ndarray, columns: Sequence[str] = (), marked: bool = False) -> Inputs:
         """Those of an array of samples. Raises FieldError unless a kind has its type and shape."""
         for kind in KINDS:
             wanted = 4 if kind == "image" else 2
             if samples.dtype == DTYPES[kind] and samples.ndim == wanted:
-                return cls(samples.shape[1:], kind, columns)
+                return cls(_without_mask(samples.shape[1:], marked), kind, columns, marked)
         found = f"samples are {samples.dtype} {list(samples.shape)}"
         raise FieldError("", f"{found}; a data set gives {' or '.join(SHAPES.values())}")
 
@@ -62,7 +72,8 @@ class Inputs(tuple[int, ...]):
     def shown(self) -> str:
         """`3x32x32 images`, or `rows of 200 numbers`."""
         if self.kind == "image":
-            return f"{'x'.join(map(str, self))} images"
+            masks = " with masks" if self.marked else ""
+            return f"{'x'.join(map(str, self))} images{masks}"
         return f"rows of {self[0]:,} number{'s' * (self[0] != 1)}"
 
     @property
@@ -71,15 +82,24 @@ class Inputs(tuple[int, ...]):
         return self.kind == "features" and len(self.columns) == self[0]
 
     @property
+    def stored(self) -> tuple[int, ...]:
+        """The shape of one sample in the cache."""
+        return (self[0] + self.marked, *self[1:])
+
+    @property
     def size(self) -> int:
         """The bytes of one sample in the cache."""
-        return math.prod(self) * DTYPES[self.kind].itemsize
+        return math.prod(self.stored) * DTYPES[self.kind].itemsize
 
     def statistics(self, samples: np.ndarray, rows: np.ndarray) -> dict[str, list[float]]:
         """mean and std of these rows, per channel or column."""
         if self.kind == "image":
-            return _of_pixels(samples, rows)
+            return _of_pixels(samples[:, : self[0]], rows)
         return _of_columns(samples, np.sort(rows))
+
+
+def _without_mask(shape: Sequence[int], marked: bool) -> tuple[int, ...]:
+    return (shape[0] - marked, *shape[1:])
 
 
 def across(values: Sequence[float], kind: Kind, device: torch.device | str = "cpu") -> Tensor:
@@ -93,8 +113,9 @@ def across(values: Sequence[float], kind: Kind, device: torch.device | str = "cp
 def _of_pixels(images: np.ndarray, rows: np.ndarray) -> dict[str, list[float]]:
     """Exact mean and deviation per channel over the rows' pixels, by counts of the 256 values."""
     counts = np.zeros((images.shape[1], 256), dtype=np.int64)
-    for start in range(0, len(rows), ROWS):
-        chunk = images[rows[start : start + ROWS]]
+    step = max(1, min(ROWS, PIXELS // math.prod(images.shape[2:])))
+    for start in range(0, len(rows), step):
+        chunk = images[rows[start : start + step]]
         for channel in range(images.shape[1]):
             counts[channel] += np.bincount(chunk[:, channel].reshape(-1), minlength=256)
     values = np.arange(256.0)

@@ -41,8 +41,9 @@ class Mixed(NamedTuple):
 class Batch(NamedTuple):
     """images: [N, C, H, W] float32, normalised. indices: [N], into train; mixed: the first one's.
 
-    targets: labels [N] int64, or soft [N, K], or as returned by a method's `prepare`. drawn: what
-    the method's `draw` chose for this batch.
+    targets: labels [N] int64, or soft [N, K], or as returned by a method's `prepare`; of images
+    with masks labels [N, H, W], -1 where there is none. drawn: what the method's `draw` chose for
+    this batch.
     """
 
     images: Tensor
@@ -148,6 +149,12 @@ class Method(Settings, ABC):
         return next((hook for hook in ALONE if self.overrides(hook)), None)
 
     @property
+    def per_position(self) -> bool:
+        """It can train on a label for each pixel, whose logits and labels are rows of `loss`: true
+        unless it needs one row for each image, as hooks beside a loss do."""
+        return self.alone_by is None
+
+    @property
     def differentiates_twice(self) -> bool:
         """A step differentiates a gradient of the features; compiled code cannot."""
         return False
@@ -182,15 +189,27 @@ class Method(Settings, ABC):
         raise TypeError(f"{type(self).__name__} must override loss (or step).")
 
     def loss_of(self, logits: Tensor, targets: Tensor | Mixed, progress: float | Tensor) -> Tensor:
-        """`loss`; of mixed samples the weighted sum of two."""
+        """`loss`; of mixed samples the weighted sum of two. Of a label for each pixel it is over
+        those that are labelled, and 0 without any."""
         if not isinstance(targets, Mixed):
-            return self.loss(logits, targets, progress)
-        loss = targets.share * self.loss(logits, targets.first, progress)
-        return loss + (1 - targets.share) * self.loss(logits, targets.second, progress)
+            return self._loss_of_labelled(logits, targets, progress)
+        loss = targets.share * self._loss_of_labelled(logits, targets.first, progress)
+        second = self._loss_of_labelled(logits, targets.second, progress)
+        return loss + (1 - targets.share) * second
+
+    def _loss_of_labelled(
+        self, logits: Tensor, targets: Tensor, progress: float | Tensor
+    ) -> Tensor:
+        rows, labels = labelled(logits, targets)
+        if logits.dim() > 2 and not len(labels):
+            return 0.0 * logits.sum()
+        return self.loss(rows, labels, progress)
 
     def step(self, learner: Trainer, state: State, batch: Batch) -> Step:
-        """Forward, backward, update."""
+        """Forward, backward, update; no update for images without a labelled pixel."""
         logits = learner.apply(learner.network, batch.images)
+        if logits.dim() > 2 and not has_labels(batch.targets):
+            return Step(logits.new_zeros(()), logits.detach(), state)
         loss = self.loss_of(logits, batch.targets, learner.progress)
         learner.update(loss)
         return Step(loss.detach(), logits.detach(), state)
@@ -229,6 +248,10 @@ class Wrapper(Method, ABC):
     @property
     def stackable(self) -> bool:
         return super().stackable and self.base.stackable
+
+    @property
+    def per_position(self) -> bool:
+        return super().per_position and self.base.per_position
 
     @property
     def differentiates_twice(self) -> bool:
@@ -295,6 +318,23 @@ class AuxiliaryMethod(Wrapper, ABC):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._refuse_base("step", "overrides the training step; no term can be added to its loss")
+
+
+def labelled(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """The rows [R, K] and labels [R] of the positions that have a label, which is not negative.
+
+    logits: [N, K, ...]. targets: [N, ...] int64. Logits [N, K] and their targets are given back.
+    """
+    if logits.dim() == 2:
+        return logits, targets
+    rows, flat = logits.movedim(1, -1).flatten(0, -2), targets.flatten()
+    return rows[flat >= 0], flat[flat >= 0]
+
+
+def has_labels(targets: Tensor | Mixed) -> bool:
+    """Whether any position of a batch has a label."""
+    parts = (targets.first, targets.second) if isinstance(targets, Mixed) else (targets,)
+    return any(bool((part >= 0).any()) for part in parts)
 
 
 def with_tensors(settings: Settings, device: torch.device) -> Any:

@@ -1,4 +1,7 @@
-"""The interface of a network: `features` (images to a vector), then `head` (vector to logits)."""
+"""The interface of a network: `features` (images to a vector), then `head` (vector to logits).
+
+One for images with masks gives such a vector for each place, and logits for each pixel.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -12,7 +15,10 @@ from trainables.kinds import Kind
 
 
 class Network(nn.Module):
-    """`features`: [N, C, H, W] -> [N, D]; `head`: [N, D] -> logits [N, K]."""
+    """`features`: [N, C, H, W] -> [N, D]; `head`: [N, D] -> logits [N, K].
+
+    Per position: `features` gives [N, D, h, w], `head` logits [N, K, H, W].
+    """
 
     def __init__(self, features: nn.Module, head: nn.Module) -> None:
         super().__init__()
@@ -20,7 +26,7 @@ class Network(nn.Module):
         self.head = head
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits [N, K] of normalised images [N, C, H, W]."""
+        """Logits [N, K] (or [N, K, H, W]) of normalised images [N, C, H, W]."""
         logits: Tensor = self.head(self.features(images))
         return logits
 
@@ -52,6 +58,7 @@ class Model(Settings, ABC):
     """Fields are architecture options; `build` draws the weights from torch's global generator."""
 
     takes: ClassVar[tuple[Kind, ...]] = ("image",)  # kinds of samples
+    per_position: ClassVar[bool] = False  # it gives a class to every pixel, for images with masks
 
     @property
     def frozen(self) -> bool:

@@ -17,7 +17,7 @@ from torch import Tensor
 from trainables.config import TrialConfig
 from trainables.loading.batches import DeviceSplit
 from trainables.loading.trial_data import prepared_for, trial_data
-from trainables.outputs.classifier import PREDICTION_BATCH
+from trainables.outputs.classifier import batch_size
 from trainables.outputs.outcome import Outcome
 from trainables.plain import Plain
 from trainables.training import checkpoint
@@ -59,10 +59,16 @@ class PartLearner(Learner):
     """
 
     steps = FEWEST_STEPS
-    rows = PREDICTION_BATCH
+    rows = 0  # a batch, until it grows
     left_out = NO_TIME
     step_wall = row_wall = 0.0  # of the last epoch
     diverged: str | None = None  # what was not finite, the first time
+
+    @property
+    def batch(self) -> int:
+        """The samples of a forward pass in prediction."""
+        inputs = self.data.prepared.input_shape
+        return batch_size(inputs, inputs.marked)
 
     def now(self) -> Clock:
         if self.device.type == "cuda":
@@ -83,12 +89,13 @@ class PartLearner(Learner):
     def _logits(self, split: DeviceSplit) -> Tensor:
         before = self.now()
         whole = len(split)
-        rows = min(self.rows, whole)
+        labels = len(split.labels)
+        rows = min(self.rows or self.batch, whole)
         if rows < whole:
             split = split.subset(torch.arange(rows), "none")
         logits = super()._logits(split)
         self.row_wall = self._note(before, rows, whole)
-        return logits.repeat(math.ceil(whole / rows), 1)[:whole]
+        return logits.repeat(math.ceil(labels / len(logits)), 1)[:labels]
 
     def _note(self, before: Clock, done: int, whole: int) -> float:
         """Add the time of what is left out; returns the wall-clock seconds of one that was done."""
@@ -111,8 +118,8 @@ class PartLearner(Learner):
     def grow(self) -> None:
         """Train from now on as much of an epoch as fits in EPOCH_SECONDS, by the last one."""
         self.steps = max(FEWEST_STEPS, int(EPOCH_SECONDS / self.step_wall))
-        batches = int(EPOCH_SECONDS / (self.row_wall * PREDICTION_BATCH))
-        self.rows = PREDICTION_BATCH * max(1, batches)
+        batches = int(EPOCH_SECONDS / (self.row_wall * self.batch))
+        self.rows = self.batch * max(1, batches)
 
 
 def probe_trial(

@@ -250,6 +250,8 @@ def _plain(found: Planned, explained: bool) -> dict[str, object]:
             "classes": found.prepared.num_classes,
             "shape": list(found.prepared.input_shape),
             "kind": found.prepared.input_shape.kind,
+            "masks": found.prepared.input_shape.marked,
+            "rows": dict(found.prepared.rows) or None,
             "columns": list(found.prepared.input_shape.columns),
             "sizes": dict(found.prepared.sizes),
             "groups": dict(found.prepared.groups) or None,
@@ -347,6 +349,14 @@ def _print_data(study: StudySpec, prepared: Prepared) -> None:
         f"data: {prepared.num_classes} classes of {inputs.shown}; {sizes} (the test split stays"
         " sealed)"
     )
+    if prepared.labelled is not None:
+        least, most = (f"{share:.0%}" for share in prepared.labelled)
+        labelled = least if least == most else f"{least} to {most}"
+        rows = ", ".join(f"{name} {prepared.rows[name]:,}" for name in ("validation", "test"))
+        console.say(
+            f"masks: {labelled} of a train image's pixels are labelled; metrics are of rows, at"
+            f" most 1,024 of an image, so that images weigh alike: {rows}"
+        )
     if inputs.columns:
         console.say(f"columns: {_columns_text(inputs.columns)}")
     for note in _data_notes(study, prepared):

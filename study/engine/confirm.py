@@ -53,8 +53,9 @@ from trainables.loading.cache import Prepared, prepare
 from trainables.loading.sealed_split import open_test
 from trainables.loading.shift import Shift, unseen_shift
 from trainables.metrics import measure_own, out_of_distribution
-from trainables.outputs.classifier import Classifier, batches
+from trainables.outputs.classifier import Classifier, predicted
 from trainables.outputs.predictions import Predictions
+from trainables.positions import Positions
 from trainables.problems import UserError
 
 
@@ -283,9 +284,10 @@ class ModelEvaluator:
         opening = self.log.open(record)
         split = open_test(self.prepared, opening, self.log)
         groups = None if split.groups is None else split.groups.clone()
-        answers = Predictions(self._logits(model, split.images), split.labels.clone(), groups)
+        logits = self._logits(model, split.images, split.positions)
+        answers = Predictions(logits, split.labels.clone(), groups)
         digest = answers.save(self.study.files(record) / TEST_FILE)
-        metrics = answers.evaluate_at(temperature, also=wanted)
+        metrics = answers.evaluate_at(temperature, also=(*wanted, *self.prepared.also))
         return Tested(opening, metrics, temperature, {TEST_FILE: digest}, time.time())
 
     def on_shift(
@@ -293,11 +295,12 @@ class ModelEvaluator:
     ) -> Tested:
         """The trial's results plus those on a shift set, at the same temperature."""
         model, temperature = self._model(record)
-        logits = self._logits(model, shift.images)[shift.kept]
+        rows = shift.kept_rows
+        logits = self._logits(model, shift.images, shift.positions)[rows]
         groups = None
         if shift.groups is not None:
-            groups = torch.from_numpy(renumbered(shift.groups[shift.kept].numpy()))
-        answers = Predictions(logits, shift.labels[shift.kept], groups)
+            groups = torch.from_numpy(renumbered(shift.groups[rows].numpy()))
+        answers = Predictions(logits, shift.labels[rows], groups)
         file = f"shift_{name}.npz"
         written = answers.save(self.study.files(record) / file)
         if shift.ood:
@@ -305,7 +308,8 @@ class ModelEvaluator:
             metrics = out_of_distribution.separation_at(own.logits, answers.logits, temperature)
         else:
             metrics = answers.essential_at(temperature)
-        shifted = Shifted(metrics, digest, len(answers.labels), shift.dropped, shift.shared)
+        samples = int(shift.kept.sum())
+        shifted = Shifted(metrics, digest, samples, shift.dropped, shift.shared)
         shifts = {**tested.shifts, name: shifted}
         return replace(tested, shifts=shifts, digests={**tested.digests, file: written})
 
@@ -314,8 +318,7 @@ class ModelEvaluator:
         model, temperature = stored_classifier(self.study, record, self.prepared)
         return model.to(self.device), temperature
 
-    def _logits(self, model: Classifier, images: Tensor) -> Tensor:
-        """The model's logits, [N, K] float32, on the CPU."""
+    def _logits(self, model: Classifier, images: Tensor, positions: Positions | None) -> Tensor:
+        """The model's logits, [N, K] float32, on the CPU; of images with masks those of rows."""
         with torch.inference_mode():
-            found = [model.logits(batch.to(self.device)).float().cpu() for batch in batches(images)]
-            return torch.cat(found)
+            return predicted(lambda batch: model.logits(batch.to(self.device)), images, positions)

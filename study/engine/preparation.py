@@ -28,7 +28,7 @@ from study.machines.ray_session import ClusterError
 from study.schema.compatibility import completed_meaning, refuse_changes
 from study.schema.errors import LedgerError, SpecError, located
 from study.schema.objective import TEMPERATURE, served_by_default
-from study.schema.samples import check_samples
+from study.schema.samples import check_masks, check_samples
 from study.schema.spec import StudySpec, check_objectives
 from study.schema.temperature import WITH_PRIOR
 from study.schema.uris import public_uri, recorded_tracking
@@ -89,6 +89,8 @@ def prepare_data(
     check_weights(spec, prepared.input_shape, file_name)
     used_data = [data for _, data in models_and_data(spec)]
     check_samples(spec.model, used_data, prepared.input_shape, file_name)
+    if prepared.input_shape.marked:
+        check_masks(spec, file_name)
     check_own_code(spec, prepared, file_name)
     _check_padding(spec.data, prepared.input_shape, file_name)
     for name, shift_set in spec.shift.items():
@@ -287,6 +289,8 @@ def record_spec(
         temperature_fit=WITH_PRIOR,
         majority=prepared.majority("validation"),
         kind=None if inputs.kind == "image" else inputs.kind,
+        marked=inputs.marked or None,
+        rows=dict(prepared.rows) or None,
         weights=weights_of(spec) or None,
         home=home_of(directory),
         tracking=recorded_tracking(tracking),
@@ -306,6 +310,8 @@ def record_spec(
 
 def _with_groups(recorded: Recorded, data: Dataset, prepared: Prepared) -> Recorded:
     """With what is recorded of samples that belong together, if any do."""
+    if prepared.input_shape.marked:
+        recorded = replace(recorded, least_accuracy=_least_accuracy(prepared))
     if not prepared.groups:
         return recorded
     return replace(

@@ -1,10 +1,11 @@
-"""Whether a study's network and augmentation are for the samples that its data have."""
+"""Whether a study's network, methods and augmentation are for the samples that its data have."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from study.schema.errors import SpecError
+from study.schema.spec import StudySpec
 from trainables.dataset import Dataset
 from trainables.inputs import Inputs
 from trainables.kinds import NOUNS
@@ -21,6 +22,14 @@ def check_samples(model: Model, data: Iterable[Dataset], inputs: Inputs, file_na
         found = f"{name_of(type(model))} takes {' or '.join(NOUNS[kind] for kind in model.takes)}"
         mend = "Write model: mlp." if inputs.kind == "features" else "Use a network of images."
         raise SpecError(file_name, "model", f"{found}, the data are {inputs.shown}", mend)
+    if model.per_position != inputs.marked:
+        gives = "a class to each image, the data have masks"
+        mend = "Write model: unet, or deeplabv3."
+        if model.per_position:
+            gives = "a class to every pixel, the data have no masks"
+            mend = "Name the masks in `data`, or use another network."
+        found = f"{name_of(type(model))} gives {gives}"
+        raise SpecError(file_name, "model", found, mend)
     if inputs.kind == "image":
         return
     found = f"is for images, the data are {inputs.shown}"
@@ -29,3 +38,16 @@ def check_samples(model: Model, data: Iterable[Dataset], inputs: Inputs, file_na
             raise SpecError(file_name, "data.augment", f"{one.augment} {found}", "Remove it.")
         if one.padding is not None:
             raise SpecError(file_name, "data.padding", found, "Remove it.")
+
+
+def check_masks(spec: StudySpec, file_name: str) -> None:
+    """Raise SpecError for what needs one row an image, where each pixel has a label."""
+    for variant in spec.variants:
+        if not variant.method.per_position:
+            name = name_of(type(variant.method))
+            found = f"{name} needs one row an image, the data have a label for each pixel"
+            mend = "Leave it out; cross_entropy, focal, label_smoothing and mbls can."
+            raise SpecError(file_name, f"methods.{variant.label}", found, mend)
+    if spec.record is not None:
+        found = f"{spec.record} is of one row an image, the data have a label for each pixel"
+        raise SpecError(file_name, "record", found, "Remove it.")

@@ -55,10 +55,13 @@ class Recorded(Record):
     temperature_fit: str | None = None
     majority: float | None = None  # the share of the most frequent class
     groups: dict[str, int] | None = None  # of each split, if samples belong together
-    least_accuracy: float | None = None  # that shows that a trial does not guess, with groups
+    # That shows that a trial does not guess, where rows belong together.
+    least_accuracy: float | None = None
     unit: str | None = None  # what the groups are called: patients
     shared: list[str] | None = None  # a sentence for each two splits that share groups
     kind: str | None = None  # of samples; None: images
+    marked: bool | None = None  # images with masks; None: without
+    rows: dict[str, int] | None = None  # of predictions in each split, of images with masks
     weights: dict[str, str] | None = None  # names, by sha256, of those that trials start from
     home: Home | None = None
     adoptions: int | None = None  # how often it was adopted, as a ledger elsewhere counts them

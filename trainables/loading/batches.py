@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from trainables.inputs import Inputs, across
 from trainables.loading.cache import Split
 from trainables.method import Batch
+from trainables.positions import Positions
 
 # Up to this size, splits without augmentation are kept as float32, and a batch is one index_select.
 NORMALISED_BYTES = 512 * 2**20
@@ -23,7 +24,8 @@ class DeviceSplit:
     cropped by where they begin, flipped by the order in which they are taken. Rows of numbers lie
     there normalised. Where samples would take more than half of the trial's memory, with the bytes
     of the splits `beside` them, they are streamed: `gather` reads those of a batch from the
-    memory-mapped file, which `batch` then gets. On a CPU they are that file.
+    memory-mapped file, which `batch` then gets. On a CPU they are that file. A mask moves with its
+    image, as one more channel, and becomes the targets: [B, H, W], -1 where there is no label.
     """
 
     def __init__(
@@ -39,19 +41,23 @@ class DeviceSplit:
         self.device = torch.device(device)
         self.labels = split.labels  # on the CPU, like the indices of a subset's samples
         self.groups = split.groups  # the same
+        self.positions = split.positions  # of labels and groups, of images with masks
+        images = split.images if split.marked is None else split.marked
         self._part: Tensor | None = None
-        self._inputs = Inputs.of_samples(split.images)
+        self._inputs = Inputs.of_samples(images, split.marked is not None)
+        if self._inputs.marked:  # then its channel becomes the class
+            mean, std = (*mean, 1.0), (*std, 1.0)
         self._augment = augment
         self._padding = padding_of(augment, padding, self._inputs)
         self._mean = across(mean, self._inputs.kind, self.device)
         self._std = across(std, self._inputs.kind, self.device)
-        self._images = split.images
+        self._images = images
         # The columns of all images, each beginning at another pixel: they overlap.
         self._columns: Tensor | None = None
-        size = padded_bytes(len(split.images), self._inputs, self._padding)
+        size = padded_bytes(len(images), self._inputs, self._padding)
         self.place = place_of(beside + size, self.device)
         if self.place == "resident":
-            self._images = split.images.to(self.device)
+            self._images = images.to(self.device)
             if self._inputs.kind == "image":
                 self._lay_out()
         is_standard = self._inputs.kind == "features" and set(mean) == {0.0} and set(std) == {1.0}
@@ -85,20 +91,24 @@ class DeviceSplit:
         """A subset by index [M]; images are shared, not copied."""
         part = copy.copy(self)
         part._part = self.rows[rows]
+        part._augment = augment
+        if self.positions is not None:  # of the sorted rows of a whole split
+            rows = self.positions.of(rows).nonzero().squeeze(-1)
+            images = torch.searchsorted(part._part, self.positions.images[rows])
+            part.positions = Positions(images, self.positions.places[rows])
         part.labels = self.labels[rows]
         part.groups = None if self.groups is None else self.groups[rows]
-        part._augment = augment
         return part
 
     @property
     def rows(self) -> Tensor:
         """[N]: the samples' indices in the split."""
         if self._part is None:
-            return torch.arange(len(self.labels))
+            return torch.arange(len(self._images))
         return self._part
 
     def __len__(self) -> int:
-        return len(self.labels)
+        return len(self._images if self._part is None else self._part)
 
     def decide(
         self, indices: Tensor, generator: torch.Generator, mirrored: Tensor | None = None
@@ -109,7 +119,9 @@ class DeviceSplit:
         alternating flip.
         """
         rows = indices if self._part is None else self._part[indices]
-        decided = {"indices": indices, "labels": self.labels[indices]}
+        decided = {"indices": indices}
+        if not self._inputs.marked:
+            decided["labels"] = self.labels[indices]
         drawn = draw_augmentation(indices.shape, self._augment, self._padding, generator)
         if "alternating" in self._augment:
             assert mirrored is not None, (
@@ -147,6 +159,8 @@ class DeviceSplit:
                 images = self._images.index_select(0, decided["rows"])
             if not self._is_normalised:
                 images = self._normalise(augmented(images, decided, self._padding))
+        if self._inputs.marked:
+            return Batch(images[:, :-1], images[:, -1].long(), decided["indices"])
         return Batch(images, decided["labels"], decided["indices"])
 
     def gather(self, rows: Tensor) -> Tensor:
@@ -154,7 +168,8 @@ class DeviceSplit:
         [B]."""
         on_gpu = self.device.type == "cuda"
         stored = self._images.dtype
-        found = torch.empty(len(rows), *self._inputs, dtype=stored, pin_memory=on_gpu)
+        shape = self._inputs.stored
+        found = torch.empty(len(rows), *shape, dtype=stored, pin_memory=on_gpu)
         return torch.index_select(self._images, 0, rows, out=found)
 
     def images(self, start: int, stop: int) -> Tensor:
@@ -167,7 +182,8 @@ class DeviceSplit:
         if self._columns is not None:  # padded
             height, width = self._inputs[1:]
             images = images.narrow(2, self._padding, height).narrow(3, self._padding, width)
-        return images if self._is_normalised else self._normalise(images)
+        images = images if self._is_normalised else self._normalise(images)
+        return images[:, :-1] if self._inputs.marked else images
 
     def _normalise(self, images: Tensor) -> Tensor:
         return torch.sub(images, self._mean).div_(self._std)
@@ -196,7 +212,7 @@ def padded_bytes(count: int, inputs: Inputs, padding: int) -> int:
     """The bytes of so many samples; images are zero-padded on each side."""
     if inputs.kind != "image":
         return count * inputs.size
-    channels, height, width = inputs
+    channels, height, width = inputs.stored
     return count * channels * (height + 2 * padding) * (width + 2 * padding)
 
 

@@ -1,7 +1,9 @@
 """Decode a data set once per machine, into a cache that every process memory-maps.
 
-CACHE/DIGEST/{train,validation,test}.npy      uint8 [N, C, H, W], or float32 [N, D]
-CACHE/DIGEST/{...}_labels.npy                 int64 [N]
+CACHE/DIGEST/{train,validation,test}.npy      uint8 [N, C, H, W], or float32 [N, D]; with a mask
+                                              uint8 [N, C + 1, H, W]: class + 1, or 0
+CACHE/DIGEST/{...}_labels.npy                 int64 [N]; with masks [R], of rows of predictions
+CACHE/DIGEST/{...}_positions.npy              int64 [R, 2], with masks: a row's image and place
 CACHE/DIGEST/{...}_groups.npy                 int64 [N], numbered by first appearance, if there are
 CACHE/DIGEST/{train,validation}_group_keys.npy  int64 [G], what identifies them in other data
 CACHE/DIGEST/train_copies.npy                 int64 [N], a number for samples of identical bytes
@@ -26,6 +28,7 @@ import torch
 from filelock import FileLock
 from torch import Tensor
 
+from trainables.data.shared.splits import SPLITS
 from trainables.dataset import Dataset, Progress, RawData, nothing
 from trainables.files.atomic import replacing_folder
 from trainables.files.digest import damaged_files, file_digest, sampled_digest, sidecar_digest
@@ -33,6 +36,7 @@ from trainables.files.home import default_cache
 from trainables.files.regular import read_text
 from trainables.groups import renumbered
 from trainables.inputs import Inputs
+from trainables.loading.marks import check_classes, classes_in, labelled_shares, rows_of
 from trainables.loading.splitting import (
     Rows,
     check_groups,
@@ -44,6 +48,7 @@ from trainables.loading.splitting import (
 )
 from trainables.plain import Plain
 from trainables.plugins import name_of
+from trainables.positions import Positions
 from trainables.problems import FieldError
 
 FORMAT = 1  # of the files and the split; increment on any change
@@ -68,10 +73,17 @@ class Prepared:
     groups: Mapping[str, int] = field(default_factory=dict)  # of each split, if there are any
     shared: tuple[str, ...] = ()  # a sentence for each two splits of the source that share groups
     identical: int | None = None  # samples of train that others are the same as; None: not known
+    rows: Mapping[str, int] = field(default_factory=dict)  # of predictions, of images with masks
+    labelled: tuple[float, float] | None = None  # the least and most of a train image that is
 
     @property
     def num_classes(self) -> int:
         return len(self.classes)
+
+    @property
+    def also(self) -> tuple[str, ...]:
+        """The metrics measured on such data beside those that every trial stores."""
+        return ("miou",) if self.input_shape.marked else ()
 
     def majority(self, split: str) -> float:
         """The fraction of the most frequent class in train or validation."""
@@ -81,11 +93,17 @@ class Prepared:
 
 class Split(NamedTuple):
     """images: uint8 [N, C, H, W], or float32 [N, D]. labels: int64 [N]. groups: int64 [N], numbered
-    by first appearance; None if there are none. Memory-mapped, shared by all processes."""
+    by first appearance; None if there are none. Memory-mapped, shared by all processes.
+
+    With masks, labels and groups are those of the rows of predictions, [R], at `positions`; the
+    group of a row is its image, or the image's own. marked: uint8 [N, C + 1, H, W].
+    """
 
     images: Tensor
     labels: Tensor
     groups: Tensor | None = None
+    positions: Positions | None = None
+    marked: Tensor | None = None
 
 
 class NotPreparedError(ValueError):
@@ -206,7 +224,12 @@ def open_prepared(directory: Path) -> Prepared:
         directory=directory,
         digest=meta["digest"],
         classes=tuple(meta["classes"]),
-        input_shape=Inputs(meta["input_shape"], meta.get("kind", "image"), meta.get("columns", ())),
+        input_shape=Inputs(
+            meta["input_shape"],
+            meta.get("kind", "image"),
+            meta.get("columns", ()),
+            meta.get("marked", False),
+        ),
         mean=tuple(meta["mean"]),
         std=tuple(meta["std"]),
         sizes=meta["sizes"],
@@ -215,6 +238,8 @@ def open_prepared(directory: Path) -> Prepared:
         groups=meta.get("groups", {}),
         shared=tuple(meta.get("shared", ())),
         identical=meta.get("identical"),
+        rows=meta.get("rows", {}),
+        labelled=tuple(meta["labelled"]) if "labelled" in meta else None,
     )
 
 
@@ -229,12 +254,22 @@ def load_split(prepared: Prepared, name: str) -> Split:
 
 def mapped_split(directory: Path, name: str) -> Split:
     """The memory-mapped arrays of a split in a cache."""
-    groups = directory / f"{name}_groups.npy"
-    return Split(
-        mapped(directory / f"{name}.npy"),
-        mapped(directory / f"{name}_labels.npy"),
-        mapped(groups) if groups.exists() else None,
-    )
+    file = directory / f"{name}_groups.npy"
+    groups = mapped(file) if file.exists() else None
+    images, labels = mapped(directory / f"{name}.npy"), mapped(directory / f"{name}_labels.npy")
+    positions = directory / f"{name}_positions.npy"
+    if not positions.exists():
+        return Split(images, labels, groups)
+    return split_of_rows(images, labels, groups, Positions(*mapped(positions).T.contiguous()))
+
+
+def split_of_rows(
+    marked: Tensor, labels: Tensor, groups: Tensor | None, positions: Positions
+) -> Split:
+    """Images with masks [N, C + 1, H, W], with the labels of the rows. groups: of the images."""
+    of_rows = positions.images if groups is None else groups[positions.images]
+    numbered = torch.from_numpy(renumbered(of_rows.numpy()))
+    return Split(marked[:, :-1], labels, numbered, positions, marked)
 
 
 def mapped(file: Path) -> Tensor:
@@ -270,6 +305,8 @@ def _build(
     if copies is not None:
         notes = (*notes, *copies_note(same, inputs.noun))
     rows, sizes = divided(raw, dataset.validation, seed, groups, unit)
+    if raw.marked:
+        notes = (*notes, *_check_masks(rows, raw.classes))
     with replacing_folder(cache / wanted) as folder:
         meta: dict[str, Plain] = {
             "digest": wanted,
@@ -281,7 +318,10 @@ def _build(
         }
         for name, (split, taken) in rows.items():
             np.save(folder / f"{name}.npy", split.images[taken], allow_pickle=False)
-            np.save(folder / f"{name}_labels.npy", split.labels[taken], allow_pickle=False)
+            if not raw.marked:
+                np.save(folder / f"{name}_labels.npy", split.labels[taken], allow_pickle=False)
+        if raw.marked:
+            meta |= _write_rows(folder, seed)
         if raw.train.groups is not None:
             meta |= _write_groups(folder, rows)
             meta["shared"] = shared_groups(rows, raw.group_names, unit)
@@ -292,6 +332,27 @@ def _build(
         if notes := (*notes, *sizes):
             meta["notes"] = notes
         write_meta(folder, meta)
+
+
+def _check_masks(rows: Rows, classes: tuple[str, ...]) -> tuple[str, ...]:
+    """What `plan` says of the classes of each split. Raises FieldError."""
+    present = {
+        name: classes_in(split.images, len(classes))[taken] for name, (split, taken) in rows.items()
+    }
+    return check_classes(present, classes)
+
+
+def _write_rows(folder: Path, seed: int) -> dict[str, Plain]:
+    """Write which labelled pixels are the rows of predictions, and their labels."""
+    counts: dict[str, Plain] = {}
+    for name in SPLITS:
+        images = np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+        positions, labels = rows_of(images, seed, name)
+        np.save(folder / f"{name}_positions.npy", positions, allow_pickle=False)
+        np.save(folder / f"{name}_labels.npy", labels, allow_pickle=False)
+        counts[name] = len(labels)
+    train = np.load(folder / "train.npy", mmap_mode="r", allow_pickle=False)
+    return {"marked": True, "rows": counts, "labelled": labelled_shares(train)}
 
 
 def _write_groups(folder: Path, rows: Rows) -> dict[str, Plain]:
@@ -325,11 +386,11 @@ def write_meta(directory: Path, meta: Mapping[str, Plain]) -> None:
 
 def _inputs(raw: RawData) -> Inputs:
     """Those of all splits. Raises FieldError if they differ, or no kind has such samples."""
-    inputs = Inputs.of(raw.train.images, raw.columns)
+    inputs = Inputs.of(raw.train.images, raw.columns, raw.marked)
     for name, split in (("validation", raw.validation), ("test", raw.test)):
         if split is None:
             continue
-        found = Inputs.of(split.images)
+        found = Inputs.of(split.images, marked=raw.marked)
         if (found, found.kind) != (inputs, inputs.kind):
             raise FieldError("", f"{name} has {found.shown}, train {inputs.shown}")
     return inputs

@@ -29,6 +29,8 @@ def open_test(prepared: Prepared, opening: int, ledger: Openings) -> Split:
     names = ["test.npy", "test_labels.npy"]
     if prepared.groups:
         names.append("test_groups.npy")
+    if prepared.input_shape.marked:
+        names.append("test_positions.npy")
     files = [prepared.directory / name for name in names]
     for file in files:
         if file_digest(file) != meta["sha256"][file.name]:

@@ -29,9 +29,11 @@ from trainables.files.home import default_cache
 from trainables.files.regular import read_text
 from trainables.inputs import Inputs
 from trainables.loading.cache import Prepared, load_split, mapped, unchanged
+from trainables.loading.marks import rows_of
 from trainables.loading.splitting import check_numbers, common_groups
 from trainables.plain import Plain, Value
 from trainables.plugins import name_of
+from trainables.positions import Positions
 from trainables.problems import FieldError, nearest
 
 FORMAT = 1  # of the files; increment on any change
@@ -83,6 +85,13 @@ class Shift(NamedTuple):
     kept: Tensor  # bool [N]: False for samples that train or validation has too
     groups: Tensor | None = None  # int64 [N], as in the source
     shared: str | None = None  # a sentence if train or validation has some of the groups
+    # Of images with masks: where the rows are, of which labels and groups are.
+    positions: Positions | None = None
+
+    @property
+    def kept_rows(self) -> Tensor:
+        """[R] bool: the rows of samples that are kept."""
+        return self.kept if self.positions is None else self.kept[self.positions.images]
 
     @property
     def dropped(self) -> int:
@@ -107,7 +116,7 @@ def check_header(shift_set: ShiftSet, used: Rows, classes: tuple[str, ...], inpu
         problem = f"{shared} of the {total} rows are in {there}"
         raise FieldError("where", problem, "Select rows of no split.")
     if header.shape is not None:
-        _check_fit(header.shape, header.columns, inputs)
+        _check_fit(header.shape, header.columns, inputs, header.marked)
     if header.labels is not None and header.names is not None and not shift_set.ood:
         _labels(header.labels, header.names, classes, shift_set.ood)
     return own
@@ -173,8 +182,12 @@ def shift_of(shift_set: ShiftSet, classes: tuple[str, ...], inputs: Inputs) -> S
 def _shift_of(
     shift_set: ShiftSet, samples: Samples, classes: tuple[str, ...], inputs: Inputs
 ) -> Shift:
-    _check_fit(samples.images.shape[1:], samples.columns, inputs)
+    shape = Inputs.of(samples.images, marked=samples.marked)
+    _check_fit(shape, samples.columns, inputs, samples.marked)
     found = None
+    positions = None
+    if samples.marked:
+        samples, positions = _rows_of(samples)
     if not shift_set.ood:
         found = _labels(samples.labels, samples.names, classes, shift_set.ood)
     images = torch.from_numpy(samples.images)
@@ -184,15 +197,31 @@ def _shift_of(
         images = images[:, [samples.columns.index(name) for name in inputs.columns]]
     labels = torch.from_numpy(samples.labels if found is None else found)
     groups = None if samples.groups is None else torch.from_numpy(samples.groups)
-    kept = torch.ones(len(labels), dtype=torch.bool)
-    return Shift(images, labels, found is None, kept, groups)
+    kept = torch.ones(len(images), dtype=torch.bool)
+    return Shift(images, labels, found is None, kept, groups, positions=positions)
 
 
-def _check_fit(shape: tuple[int, ...], columns: tuple[str, ...], wanted: Inputs) -> None:
+def _rows_of(samples: Samples) -> tuple[Samples, Positions]:
+    """Images with masks as images without, whose labels and groups are those of rows."""
+    positions, labels = rows_of(samples.images, 0, "shift")
+    if not len(labels):
+        raise FieldError("", "none of its images has a labelled pixel")
+    images = positions[:, 0]
+    groups = images if samples.groups is None else samples.groups[images]
+    where = Positions(*torch.from_numpy(positions).T.contiguous())
+    return samples._replace(images=samples.images[:, :-1], labels=labels, groups=groups), where
+
+
+def _check_fit(
+    shape: tuple[int, ...], columns: tuple[str, ...], wanted: Inputs, marked: bool
+) -> None:
     """Raise FieldError unless samples of this shape, with these columns, fit the study's."""
-    found = Inputs(shape, "image" if len(shape) == 3 else "features", columns)
+    found = Inputs(shape, "image" if len(shape) == 3 else "features", columns, marked)
     if found.kind != wanted.kind:
         raise FieldError("", f"has {found.noun}, the study {wanted.noun}")
+    if found.marked != wanted.marked:
+        has, study = ("masks", "none") if found.marked else ("no masks", "some")
+        raise FieldError("", f"its images have {has}, the study's have {study}")
     if wanted.are_named and found.are_named:  # others beside them are left out
         for name in wanted.columns:
             if name not in columns:
@@ -266,6 +295,7 @@ def _samples(shift_set: ShiftSet) -> Samples:
         tuple(meta.get("columns", ())),
         mapped(groups).numpy() if groups.exists() else None,
         {int(group): name for group, name in meta.get("group_names", {}).items()},
+        meta.get("marked", False),
     )
 
 
@@ -289,6 +319,8 @@ def _write(samples: Samples, directory: Path) -> None:
         (partial / "names.json").write_text(json.dumps(samples.names))
         files = [partial / name for name in ("images.npy", "labels.npy", "names.json")]
         meta: dict[str, Plain] = {"columns": samples.columns}
+        if samples.marked:
+            meta["marked"] = True
         if samples.groups is not None:
             check_numbers(samples.groups, len(samples.labels), "groups")
             np.save(partial / "groups.npy", samples.groups, allow_pickle=False)

@@ -16,6 +16,7 @@ from trainables.data.shared.splits import SPLITS, ranks_in_class, size_note, who
 from trainables.dataset import RawData, RawSplit
 from trainables.groups import renumbered
 from trainables.kinds import count_of
+from trainables.loading.marks import classes_in, pairs_of
 from trainables.problems import FieldError
 from trainables.seeding import stream
 
@@ -59,11 +60,15 @@ def divided(
 
     A split missing in the source is carved from train, stratified: the rounded fraction of each
     class, at least one. Test is carved first, so that `validation` does not change it. groups: [N]
-    of train, kept whole. unit: what they are called.
+    of train, kept whole. unit: what they are called. Of images with masks, each has several
+    classes.
     """
     splits = {"test": raw.test, "validation": raw.validation}
     carved = [name for name, split in splits.items() if split is None]
-    _check_counts(raw, carved, groups, unit)
+    if not raw.marked:
+        _check_counts(raw, carved, groups, unit)
+    elif carved:
+        present = classes_in(raw.train.images, len(raw.classes))
     rest = np.arange(len(raw.train.labels))
     rows: Rows = {}
     notes: list[str] = []
@@ -72,7 +77,12 @@ def divided(
         share = TEST_SHARE if name == "test" else validation
         generator = stream(seed, "split", name)
         beside = len(carved) - len(rows)
-        if groups is None:
+        if raw.marked:
+            there = rest if groups is None else groups[rest]
+            taken = whole_images(present[rest], there, share, generator, beside)
+            if groups is not None:
+                notes += size_note(name, int(taken.sum()), share * len(rest), there, unit)
+        elif groups is None:
             taken = _stratified(labels, share, beside, generator)
         else:
             there = groups[rest]
@@ -91,6 +101,28 @@ def divided(
             rows[name] = (split, np.arange(len(split.labels)))
     shuffled = {name: (rows[name][0], _shuffled(rows[name][1], seed, name)) for name in SPLITS}
     return Divided(shuffled, tuple(notes))
+
+
+def whole_images(
+    present: np.ndarray,
+    groups: np.ndarray,
+    share: float,
+    generator: torch.Generator,
+    beside: int = 1,
+) -> np.ndarray:
+    """[N] bool: a share of images with masks, such that each class's images are divided alike.
+
+    present: [N, K] bool, the classes of each. groups: [N], kept whole. A class with too few images
+    for all splits is in the rest alone.
+    """
+    images, classes = pairs_of(present)
+    whole = whole_groups(
+        classes, groups[images], share * len(images), generator, beside=beside, strict=False
+    )
+    assert whole is not None  # none is too many
+    taken = np.zeros(len(present), dtype=bool)
+    taken[images[whole]] = True
+    return taken
 
 
 def _stratified(

@@ -15,6 +15,8 @@ from trainables.dataset import Dataset
 from trainables.loading.batches import DeviceSplit, padded_bytes, padding_of
 from trainables.loading.cache import COPIES, SAME, Prepared, Split, load_split, mapped, prepare
 from trainables.loading.frozen import features_of, refuse_augmentation
+from trainables.loading.marks import classes_in
+from trainables.loading.splitting import whole_images
 from trainables.model import Model
 from trainables.problems import FieldError
 from trainables.seeding import stream
@@ -45,7 +47,7 @@ class TrialData:
     def images_of(self, rows: Tensor) -> Tensor:
         """Samples of train at these rows, normalised, not augmented; always on the CPU."""
         train = load_split(self.prepared, "train")
-        chosen = Split(train.images[rows], train.labels[rows])
+        chosen = Split(train.images[rows], torch.zeros(len(rows)))
         split = DeviceSplit(chosen, self.prepared.mean, self.prepared.std, "cpu")
         return split.images(0, len(rows))
 
@@ -58,14 +60,22 @@ class TrialData:
 def meta_of(prepared: Prepared, share: float, seed: int) -> Tensor:
     """[N] bool: the samples of train that are the meta split, stratified, groups whole. Raises
     FieldError if there are none."""
-    labels = load_split(prepared, "train").labels.numpy()
+    train = load_split(prepared, "train")
+    labels = train.labels.numpy()
     generator = stream(seed, "split", "meta")
     together = together_in_train(prepared)
+    if train.marked is not None:
+        present = classes_in(train.marked.numpy(), prepared.num_classes)
+        units = np.arange(len(present)) if together is None else together
+        return _held_out(whole_images(present, units, share, generator))
     if together is None:
         counts = np.bincount(labels)
         quota = np.clip(np.rint(share * counts).astype(np.int64), np.minimum(counts - 1, 1), None)
         return torch.from_numpy(ranks_in_class(labels, generator) < quota[labels])
-    kept = whole_groups(labels, together, share * len(labels), generator, strict=False)
+    return _held_out(whole_groups(labels, together, share * len(labels), generator, strict=False))
+
+
+def _held_out(kept: np.ndarray | None) -> Tensor:
     if kept is None or not kept.any():
         found = "train has too few groups to hold any out as the meta split"
         raise FieldError("data.meta", found, "Add some, or take methods that need none.")

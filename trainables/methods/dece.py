@@ -63,5 +63,10 @@ class Dece(AuxiliaryMethod):
         default_factory=CrossEntropy, metadata={"doc": "the loss the term is added to"}
     )
 
+    @property
+    def per_position(self) -> bool:
+        """Its term compares all rows with one another."""
+        return False
+
     def term(self, logits: Tensor, labels: Tensor) -> Tensor:
         return differentiable_ece(logits, labels, self.bins, self.tau_a, self.tau_b)

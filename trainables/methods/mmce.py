@@ -67,5 +67,10 @@ class Mmce(AuxiliaryMethod):
         default_factory=CrossEntropy, metadata={"doc": "the loss the term is added to"}
     )
 
+    @property
+    def per_position(self) -> bool:
+        """Its term is over all pairs of rows."""
+        return False
+
     def term(self, logits: Tensor, labels: Tensor) -> Tensor:
         return mmce_penalty(logits, labels, self.kernel_width, self.normalization)

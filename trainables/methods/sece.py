@@ -51,5 +51,10 @@ class Sece(AuxiliaryMethod):
         default_factory=CrossEntropy, metadata={"doc": "the loss the term is added to"}
     )
 
+    @property
+    def per_position(self) -> bool:
+        """Its term compares all rows with one another."""
+        return False
+
     def term(self, logits: Tensor, labels: Tensor) -> Tensor:
         return smooth_ece(logits, labels, self.bandwidth, self.hits, self.self_weight)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from math import prod
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -15,9 +16,12 @@ from trainables.files.saved import check_saved
 from trainables.inputs import across
 from trainables.kinds import Kind
 from trainables.model import Network
+from trainables.positions import Positions
 
 # Samples per forward pass in prediction: enough to fill a GPU, small enough for any.
 PREDICTION_BATCH = 1024
+# And pixels of a forward pass that gives a class to each: a U-Net has a hundred numbers for each.
+PREDICTION_PIXELS = 2**19
 
 
 class Classifier(nn.Module):
@@ -50,13 +54,14 @@ class Classifier(nn.Module):
         self.eval()
 
     def logits(self, images: Tensor) -> Tensor:
-        """images: [N, C, H, W] or [N, D] -> logits [N, K], before the temperature."""
+        """images: [N, C, H, W] or [N, D] -> logits [N, K], before the temperature; per position
+        [N, K, H, W]."""
         logits: Tensor = self.network((images.float() - self.mean) / self.std)
         return logits
 
     def forward(self, images: Tensor) -> Tensor:
-        """images: [N, C, H, W] or [N, D] -> probabilities [N, K]."""
-        return (self.logits(images) / self.temperature).softmax(dim=-1)
+        """images: [N, C, H, W] or [N, D] -> probabilities [N, K]; per position [N, K, H, W]."""
+        return (self.logits(images) / self.temperature).softmax(dim=1)
 
     def save(self, path: Path) -> str:
         """Write the weights to `path` atomically; returns the file's sha256."""
@@ -70,7 +75,31 @@ class Classifier(nn.Module):
         return self
 
 
-def batches(images: Tensor) -> Iterator[Tensor]:
+def batches(images: Tensor, per_position: bool = False) -> Iterator[Tensor]:
     """The samples [N, ...] in batches for prediction."""
-    for start in range(0, len(images), PREDICTION_BATCH):
-        yield images[start : start + PREDICTION_BATCH]
+    size = batch_size(images.shape[1:], per_position)
+    for start in range(0, len(images), size):
+        yield images[start : start + size]
+
+
+def batch_size(shape: tuple[int, ...], per_position: bool) -> int:
+    """The samples of a forward pass in prediction. per_position: of each pixel."""
+    if not per_position:
+        return PREDICTION_BATCH
+    return min(PREDICTION_BATCH, max(1, PREDICTION_PIXELS // prod(shape[1:])))
+
+
+def predicted(
+    call: Callable[[Tensor], Tensor], images: Tensor, positions: Positions | None = None
+) -> Tensor:
+    """What a call gives of samples [N, ...], in batches: [N, K] float32 on the CPU. positions: of
+    images with masks, the rows [R, K] of what it gives of each pixel."""
+    found: list[Tensor] = []
+    start = 0
+    for batch in batches(images, positions is not None):
+        values = call(batch)
+        if positions is not None:
+            values = positions.at(values, start)
+        found.append(values.float().cpu())
+        start += len(batch)
+    return torch.cat(found)

@@ -25,6 +25,7 @@ from trainables.machine import TRAINING_LIBRARIES, mps_is_running, versions
 from trainables.outputs import train_entropy
 from trainables.outputs.attempts import attempt_directory, attempts_in, epochs_reached
 from trainables.outputs.outcome import Outcome, OutcomeState, Reached, Report
+from trainables.outputs.predictions import Predictions
 from trainables.plain import Plain
 from trainables.plugins import changed_files, finding_for, raised_at, raised_in, used_files
 from trainables.problems import FieldError, UserError
@@ -339,7 +340,7 @@ class Attempt:
         costs = metrics.costs(
             predictions.logits, predictions.labels, self._assignment.costs, predictions.groups
         )
-        found = predictions.evaluate(also=self._assignment.metrics)
+        found = self._measured(learner, predictions)
         outcome = self._outcome("pruned", learner, learner.epoch, digests, metrics=found)
         return Reached(learner.epoch, costs, outcome)
 
@@ -355,8 +356,12 @@ class Attempt:
         recorded = learner.recorded()
         if recorded is not None:
             digests[train_entropy.FILE] = recorded.save(self._directory / train_entropy.FILE)
-        found = predictions.evaluate(also=self._assignment.metrics)
+        found = self._measured(learner, predictions)
         return self._outcome("complete", learner, epoch, digests, metrics=found)
+
+    def _measured(self, learner: Learner, predictions: Predictions) -> dict[str, float]:
+        also = learner.data.prepared.also
+        return predictions.evaluate(also=(*self._assignment.metrics, *also))
 
     def _outcome(
         self,

@@ -19,7 +19,7 @@ from trainables.loading.batches import DeviceSplit, mirrored_in_turn
 from trainables.loading.trial_data import TrialData
 from trainables.method import Batch, Task, check_loss
 from trainables.methods.shared.entropy import entropy
-from trainables.outputs.classifier import PREDICTION_BATCH, Classifier
+from trainables.outputs.classifier import Classifier, batch_size
 from trainables.outputs.predictions import Predictions
 from trainables.outputs.train_entropy import TrainEntropy
 from trainables.seeding import seed_of, stream
@@ -397,12 +397,15 @@ class Learner:
         return Predictions(self._logits(validation).cpu(), validation.labels, validation.groups)
 
     def _logits(self, split: DeviceSplit) -> Tensor:
-        """[N, K] float32 of a split, in evaluation mode, on the device."""
+        """[N, K] float32 of a split, or of its rows, in evaluation mode, on the device."""
         self.network.eval()
         logits = []
+        positions = split.positions
+        size = batch_size(self.data.prepared.input_shape, positions is not None)
         with torch.inference_mode():
-            for start in range(0, len(split), PREDICTION_BATCH):
-                logits.append(self.network(split.images(start, start + PREDICTION_BATCH)))
+            for start in range(0, len(split), size):
+                found = self.network(split.images(start, start + size))
+                logits.append(found if positions is None else positions.at(found, start))
         return torch.cat(logits).float()
 
     def take_result(self) -> int:

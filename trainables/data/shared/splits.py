@@ -207,7 +207,7 @@ class _Layout(NamedTuple):
             for split in range(beside, -1, -1):
                 free = [] if (one, split) in present else of_class[one]
                 free = [group for group in free if place[group] < 0]
-                if (one, split) in present or not (free or strict or split):
+                if (one, split) in present or not (free or strict or split == beside):
                     continue
                 if not free:
                     return place, one
