@@ -10,6 +10,7 @@ from torch.testing import assert_close
 from tests.loading.test_batches import generator
 from tests.masks import CLASSES, Masks, images_with_masks, prepared_masks
 from trainables.dataset import RawData, RawSplit
+from trainables.inputs import Inputs
 from trainables.loading import batches, marks
 from trainables.loading.batches import DeviceSplit, mirrored_in_turn
 from trainables.loading.cache import (
@@ -20,6 +21,7 @@ from trainables.loading.cache import (
     prepare,
     split_of_rows,
 )
+from trainables.loading.shift import ShiftSet, shift_of, unseen_shift
 from trainables.loading.trial_data import meta_of
 from trainables.positions import Positions
 from trainables.problems import FieldError
@@ -204,3 +206,34 @@ def test_a_class_that_train_lacks_is_refused_and_an_empty_split(tmp_path: Path) 
         "1 image of train has no labelled pixel: it is in no loss and no prediction",
         "validation has no pixel of tree",
     )
+
+
+def test_a_shift_set_has_masks_too_and_its_rows_are_kept_by_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CALSTUDY_CACHE", str(tmp_path))
+    study = prepared_masks(tmp_path, count=60)
+    seen = load_split(study, "train").marked
+    assert seen is not None
+    images = images_with_masks(2000, seed=1)
+    images[5] = seen[3].numpy()  # one of 2,000, with another mask
+    images[5, -1] = 1
+
+    class Other(Masks):
+        def read(self) -> RawData:
+            split = RawSplit(images, np.zeros(len(images), dtype=np.int64))
+            return RawData(CLASSES[::-1], split, marked=True)
+
+    other = ShiftSet(Other(count=2000))
+    shift = unseen_shift(other, {}, study)
+    assert not shift.ood and shift.dropped == 1 and shift.positions is not None
+    assert (~shift.kept).nonzero().tolist() == [[5]]
+    where = shift.positions
+    assert torch.equal(shift.kept_rows, where.images != 5)
+    masks = torch.from_numpy(images[:, -1]).long()
+    # Its classes are named in the other order.
+    assert torch.equal(shift.labels, 3 - masks.flatten(1)[where.images, where.places])
+    assert shift.groups is not None and torch.equal(shift.groups, where.images)
+    assert shift.images.shape == (2000, 3, 14, 18)
+    with pytest.raises(FieldError, match="its images have masks, the study's have none"):
+        shift_of(other, CLASSES, Inputs((3, 14, 18)))
