@@ -2,20 +2,16 @@
 
 import re
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
-from urllib.parse import urlsplit
 
-import torch
 from torch import nn
 from torchvision import models
 
 from trainables.fields import text
-from trainables.files.digest import known_digest
-from trainables.files.download import DownloadError, download
 from trainables.models.shared.pretrained import Pretrained, State
+from trainables.models.shared.torchvision_weights import published_file
 from trainables.problems import FieldError, nearest
 
 # No final linear layer, or several outputs in training.
@@ -62,24 +58,11 @@ class Torchvision(Pretrained):
         return found.mean, found.std
 
     def published(self) -> Path:
-        """The file's name ends with the start of its sha256."""
         published = self._published()
         if published is None:
             problem = f"{self.network} has no published weights"
             raise FieldError("weights", problem, "Write weights: none, or a file.")
-        url = published.url
-        file = Path(torch.hub.get_dir()) / "checkpoints" / Path(urlsplit(url).path).name
-        digest = file.stem.rpartition("-")[2]
-        with suppress(OSError):
-            if known_digest(file).startswith(digest):
-                return file
-        try:
-            download([url], file, "sha256", digest)
-        except DownloadError as error:
-            problem = f"those of {self.network} cannot be downloaded ({error})"
-            fix = f"Download the file elsewhere and copy it to {file} on every node."
-            raise FieldError("weights", problem, fix) from None
-        return file
+        return published_file(published.url, self.network)
 
     def _published(self) -> Any:
         """torchvision's best weights of the network; None if it has none."""

@@ -87,14 +87,7 @@ class Pretrained(Model):
         file = self._file()
         if file is None:
             return None
-        try:
-            digest = known_digest(file)
-        except NotAFile as error:
-            raise FieldError("weights", f"{file} {error.found}") from None
-        except OSError as error:
-            found = f"{file} cannot be read ({error.strerror})"
-            fix = "Write none, default, or the path of a .pth or .safetensors file."
-            raise FieldError("weights", found, fix) from None
+        digest = digest_of(file)
         mean, std = self._in_pixels() if self.frozen else ((), ())
         return Origin(self.full_name, digest, self.package, mean, std)
 
@@ -110,7 +103,7 @@ class Pretrained(Model):
             return Network(nn.Identity(), nn.Linear(prod(input_shape), num_classes))
         network = self._loaded()
         if input_shape[0] == 1:
-            network = nn.Sequential(_ThreeChannels(), network)
+            network = nn.Sequential(ThreeChannels(), network)
         width = self._width(network, input_shape)
         return Network(network.train(), nn.Linear(width, num_classes))
 
@@ -132,10 +125,10 @@ class Pretrained(Model):
         file = self._file()
         if file is not None:
             found = read_state(file)
-            state = _without(found, gone)
+            state = without(found, gone)
             if state.keys() != network.state_dict().keys():
-                state = _without(self.renamed(found, network), gone)
-            _load(network, state, f"{file} does not fit {self.network}")
+                state = without(self.renamed(found, network), gone)
+            load_into(network, state, f"{file} does not fit {self.network}")
         return network
 
     def _width(self, features: nn.Module, shape: Iterable[int]) -> int:
@@ -152,6 +145,18 @@ class Pretrained(Model):
                 "Use another network, or size.",
             ) from None
         return found.shape[1]
+
+
+def digest_of(file: Path) -> str:
+    """The sha256 of a file of weights. Raises FieldError."""
+    try:
+        return known_digest(file)
+    except NotAFile as error:
+        raise FieldError("weights", f"{file} {error.found}") from None
+    except OSError as error:
+        found = f"{file} cannot be read ({error.strerror})"
+        fix = "Write none, default, or the path of a .pth or .safetensors file."
+        raise FieldError("weights", found, fix) from None
 
 
 def read_state(file: Path) -> State:
@@ -187,7 +192,7 @@ def _read_safetensors(file: Path) -> State:
     return load_file(file)
 
 
-def _without(state: State, layers: Iterable[str]) -> State:
+def without(state: State, layers: Iterable[str]) -> State:
     """A copy without the weights of these layers; it keeps the versions that torch writes."""
     gone = tuple(f"{name}." for name in layers)
     kept = copy(state)
@@ -197,7 +202,7 @@ def _without(state: State, layers: Iterable[str]) -> State:
     return kept
 
 
-def _load(network: nn.Module, state: State, problem: str) -> None:
+def load_into(network: nn.Module, state: State, problem: str) -> None:
     """Load a state that has each weight of the network, in its shape, and no others."""
     own = network.state_dict()
     shapes = [key for key in own if key in state and own[key].shape != state[key].shape]
@@ -219,6 +224,8 @@ def _named(keys: Iterable[Any]) -> str:
     return ", ".join(names[:NAMED]) + more
 
 
-class _ThreeChannels(nn.Module):
+class ThreeChannels(nn.Module):
+    """Grayscale as three equal channels."""
+
     def forward(self, images: Tensor) -> Tensor:
         return images.expand(-1, 3, -1, -1)
