@@ -273,10 +273,11 @@ def synchronisation(options: Options) -> Found:
             if options.device == "cuda":
                 torch.cuda.set_sync_debug_mode("default")
 
+    left_out = ("torchvision", "timm", *(SLOW if options.small else ()))
     networks = [
         name
         for name in models.names()
-        if name not in ("torchvision", "timm", *(SLOW if options.small else ()))
+        if name not in left_out and not models.find(name).per_position
     ]
     cases = [{"method": name} for name in methods.names()]
     cases += [{"model": name, "precision": "bfloat16"} for name in networks]

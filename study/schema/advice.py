@@ -54,9 +54,10 @@ def _of_guessing(spec: StudySpec) -> Iterator[str]:
 
 
 def rewards_accuracy(metric: str) -> bool:
-    """A model that guesses has a poor value: fractions of right predictions, proper scores."""
+    """A model that guesses has a poor value: fractions of right predictions, proper scores,
+    overlaps."""
     names = ("accuracy", "error", "top5_accuracy", "nll", "brier", "brier_refinement")
-    return plain_name(metric) in names
+    return plain_name(metric) in names or describe(metric).kind == "overlap"
 
 
 def _of_ranking(metric: str) -> Iterator[str]:

@@ -55,11 +55,11 @@ def plain_name(metric: str) -> str:
 def changes_with_temperature(metric: str) -> bool:
     """Whether it has another value after a temperature.
 
-    The predicted classes stay, and so do fractions of right ones. What a temperature removes of a
-    score has no value after one.
+    The predicted classes stay, and so do fractions of right ones and the overlap of regions. What a
+    temperature removes of a score has no value after one.
     """
     found = metrics.describe(metric)
-    return found.kind != "fraction" and not found.removed_of
+    return found.kind not in ("fraction", "overlap") and not found.removed_of
 
 
 def in_words(metric: str) -> str:

@@ -200,6 +200,7 @@ def test_what_is_not_defined_is_absent() -> None:
         "debiased_l2_marginal",
         "mce_of_ten",
         "accuracy_above_99",
+        "miou_without_0",
     }
     absent |= {
         f"skce{part}_{form}" for part in ("", "_top_label") for form in ("unbiased", "linear")

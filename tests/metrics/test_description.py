@@ -31,6 +31,7 @@ rmsce l2 smooth_ece
 thresholded_classwise_ece debiased_l2_marginal ece_sweep ece_sweep_equal_width mmce
 skce_top_label skce_top_label_unbiased skce_top_label_linear skce skce_unbiased skce_linear
 calibration_nll calibration_brier
+miou miou_without_0
 """
 ALL = ORDER.split()
 STORED = ALL[:10]
@@ -97,7 +98,7 @@ def test_the_function_is_there(name: str) -> None:
 
 def test_which_way_is_better() -> None:
     higher = {name for name in metrics.names() if metrics.describe(name).better == "higher"}
-    plain = {"accuracy", "top5_accuracy", "accuracy_above_99"}
+    plain = {"accuracy", "top5_accuracy", "accuracy_above_99", "miou", "miou_without_0"}
     assert higher == plain | {f"ts_{name}" for name in plain}
     assert [name for name in metrics.described() if metrics.describe(name).better is None] == [
         "share_above_99"

@@ -39,6 +39,25 @@ def top5_accuracy(logits: Array, labels: Labels) -> float:
     return _mean(found)
 
 
+def miou(logits: Array, labels: Labels, first: int = 0) -> float:
+    """Mean over classes of |both| / |either|, of the rows predicted as the class and those that
+    are; classes without such rows, and those before `first`, are left out. nan without any."""
+    predicted = [top_class(row) for row in rows(logits)]
+    truth = classes(labels)
+    found = []
+    for k in range(first, np.asarray(logits).shape[1]):
+        ours = {i for i, each in enumerate(predicted) if each == k}
+        theirs = {i for i, each in enumerate(truth) if each == k}
+        if ours | theirs:
+            found.append(len(ours & theirs) / len(ours | theirs))
+    return _mean(found) if found else math.nan
+
+
+def miou_without_0(logits: Array, labels: Labels) -> float:
+    """Classes 1 to K - 1, as MbLS's code for VOC has it."""
+    return miou(logits, labels, first=1)
+
+
 def nll(logits: Array, labels: Labels) -> float:
     """mean -log p_y from logits, in nats: finite where p_y underflows."""
     return _mean(

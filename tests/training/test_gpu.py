@@ -18,6 +18,11 @@ SMALL = 2**17  # bytes, too few for the images
 ROWS = {"data": {"name": "gaussian_clusters", "train": 1000}, "model": "mlp", "batch_size": 256}
 # They choose the next epoch's samples by what they saw.
 ORDERING = {"sample_prioritization"}
+OF_IMAGES = [
+    name
+    for name in models.names()
+    if name not in ("cnn", "timm") and not models.find(name).per_position
+]
 
 
 def learner_of(**settings: Any) -> Learner:
@@ -76,7 +81,7 @@ def test_two_epochs_of_rows_of_numbers(method: str, memory: int, place: str) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", [name for name in models.names() if name not in ("cnn", "timm")])
+@pytest.mark.parametrize("model", OF_IMAGES)
 def test_two_epochs_of_each_network(model: str) -> None:
     with pretended_gpu() as watched:
         assert trained(watched, learner_of(model=model)) == []

@@ -92,6 +92,7 @@ def test_worst_of_every_metric():
     )
     expected["calibration_nll"] = math.log(7)
     expected |= dict.fromkeys(("skce", "skce_unbiased", "skce_linear"), 2)
+    expected |= dict.fromkeys(("miou", "miou_without_0"), 0)
     for name in metrics.names():
         assert metrics.describe(name).worst(7) == expected.get(name.removeprefix("ts_"), 1), name
 

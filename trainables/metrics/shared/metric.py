@@ -33,7 +33,8 @@ class Metric(Settings):
         "calibration",
         "score",
         "fraction",
-        doc="calibration error, mean score, fraction of the samples",
+        "overlap",
+        doc="calibration error, mean score, fraction of the samples, overlap of regions",
     )
     better: str | None = choice("lower", "higher", doc="which direction is better; null: neither")
     instead: str = text(
