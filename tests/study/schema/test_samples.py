@@ -31,11 +31,11 @@ def test_a_network_of_pixels_is_for_masks_alone() -> None:
     "method",
     [
         *("mmce", "sece", "dece", "gamma_net", "meta_l2", "sample_prioritization"),
-        {"a": {"name": "mixup", "base": "mmce"}},
+        {"label": "a", "name": "mixup", "base": "mmce"},
     ],
 )
 def test_a_method_that_needs_one_row_an_image_is_refused(method: Any) -> None:
-    methods = method if isinstance(method, dict) else [method]
+    methods = [method]
     with pytest.raises(SpecError, match=r"methods\.\w+: \w+ needs one row an image"):
         check_masks(small(methods=methods), "maps.yaml")
 
