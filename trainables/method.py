@@ -327,8 +327,8 @@ def labelled(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """
     if logits.dim() == 2:
         return logits, targets
-    rows, flat = logits.movedim(1, -1).flatten(0, -2), targets.flatten()
-    return rows[flat >= 0], flat[flat >= 0]
+    there = targets >= 0
+    return logits.movedim(1, -1)[there], targets[there]
 
 
 def has_labels(targets: Tensor | Mixed) -> bool:

@@ -84,7 +84,8 @@ class DeviceSplit:
         """Whether the split is normalised once, beforehand."""
         if self.place == "resident":
             return self._inputs.kind == "features"
-        fits = 4 * self._images.numel() <= NORMALISED_BYTES
+        # Beside a network that gives a class to each pixel, that takes no time.
+        fits = 4 * self._images.numel() <= NORMALISED_BYTES and not self._inputs.marked
         return self.place == "mapped" and self._augment == "none" and fits
 
     def subset(self, rows: Tensor, augment: str) -> "DeviceSplit":
