@@ -137,8 +137,10 @@ def check_value(cls: type, spec: Field[Any], value: Any) -> Any:
     choices = spec.metadata.get("choices")
     if choices is not None and value is not None and value not in choices:
         raise FieldError(spec.name, f"there is no '{value}'", nearest(str(value), choices))
-    if "is_path" in spec.metadata and value not in spec.metadata.get("words", ()):
-        return os.path.abspath(expanded(str(value), spec.name))
+    words = spec.metadata.get("words", ())
+    # In place of a path may be a list.
+    if "is_path" in spec.metadata and isinstance(value, str) and value not in words:
+        return os.path.abspath(expanded(value, spec.name))
     return value
 
 

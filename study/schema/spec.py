@@ -335,7 +335,7 @@ def _without_paths(data: Settings) -> dict[str, Plain]:
     files = {one.name for one in fields(data) if "is_path" in one.metadata and one.name != "path"}
     plain = _without("path", data)
     return {
-        name: A_FILE if name in files and value is not None else value
+        name: A_FILE if name in files and isinstance(value, str) else value
         for name, value in plain.items()
     }
 

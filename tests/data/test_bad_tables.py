@@ -252,7 +252,8 @@ def test_a_label_or_split_that_is_missing(tmp_path, ending):
 def test_labels_of_another_type(tmp_path, ending):
     path = save(measured(y=[0.0, 1.0] * 8), tmp_path / f"a.{ending}")
     found = f"{path}: column 'y' has type double, not whole numbers or words."
-    says(error_of(path), "label", f"{found} Write whole numbers, or words.")
+    taken = "calstudy takes classes, not numbers to predict (regression)."
+    says(error_of(path), "label", f"{found} Write whole numbers, or words. {taken}")
 
 
 @pytest.mark.parametrize("ending", FORMATS)

@@ -453,7 +453,7 @@ def test_more_than_memory_holds_is_refused_by_the_footer(
 def test_a_file_replaced_while_it_is_decoded_is_not_cached(content, tmp_path, monkeypatch):
     path, rows = good(tmp_path / "set.parquet"), []
 
-    def replacing(encoded):
+    def replacing(encoded, size):
         if not rows:
             if content == "the same rows":
                 good(tmp_path / "new", image=rgb(*range(100, 116)))
@@ -463,7 +463,7 @@ def test_a_file_replaced_while_it_is_decoded_is_not_cached(content, tmp_path, mo
                 (tmp_path / "new").write_bytes(b"")
             (tmp_path / "new").rename(path)
         rows.append(encoded)
-        return decode(encoded)
+        return decode(encoded, size)
 
     monkeypatch.setattr(parquet, "decode", replacing)
     with pytest.raises(FieldError) as error:

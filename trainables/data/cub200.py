@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from trainables.data.shared.images import ImageFiles, ImageList, check_lists, required
+from trainables.data.shared.images import ImageFiles, ImageList, Size, check_lists, required
 from trainables.fields import number
 from trainables.problems import FieldError
 
@@ -14,7 +14,9 @@ from trainables.problems import FieldError
 class Cub200(ImageFiles):
     """`path` has images.txt and the other lists; train and test are as in train_test_split.txt."""
 
-    size: int | None = number(224, low=1, doc="side in pixels: resize, then center crop")
+    size: Size = number(
+        224, low=1, doc="side in pixels, or [height, width]: center crop and resize"
+    )
 
     def lists(self) -> tuple[tuple[str, ...], dict[str, ImageList]]:
         species = self._list("classes.txt")

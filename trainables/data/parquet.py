@@ -9,23 +9,49 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trainables.data.shared.columns import check_column, opened_parquet
-from trainables.data.shared.images import SMALL_BYTES, check_memory, decode, shape_of
-from trainables.data.shared.rows import Content, Listing, RowFiles
+from trainables.data.shared.columns import check_column, opened_parquet, what_is_taken
+from trainables.data.shared.images import (
+    SIZE,
+    SMALL_BYTES,
+    Size,
+    check_memory,
+    check_size,
+    decode,
+    shape_of,
+)
+from trainables.data.shared.listing import Content, Labels, Listing
+from trainables.data.shared.masks import (
+    CLASSES_DOC,
+    VOID,
+    VOID_DOC,
+    Legend,
+    Void,
+    as_labels,
+    decode_mask,
+)
+from trainables.data.shared.rows import RowFiles
 from trainables.dataset import Progress, nothing
-from trainables.fields import text
+from trainables.fields import number, path_text, text
 from trainables.machine import memory
 from trainables.problems import FieldError
 
 SLICE = 256  # images a thread decodes at a time
 
 T = TypeVar("T")
+
+
+class Chunk(NamedTuple):
+    """Some images, decoded. start: the place of the first among all that are wanted."""
+
+    start: int
+    images: np.ndarray  # uint8 [n, H, W, C]; C is 3 if any has colour, else 1
+    masks: np.ndarray | None  # uint8 [n, H, W], the values
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,10 +66,46 @@ class Parquet(RowFiles):
     picks: ClassVar[str] = "the image"
 
     image: str = text("image", doc="column of encoded images, or of structs with them in `bytes`")
+    mask: str | None = text(
+        None, doc="column of masks, PNGs with a class for each pixel, in place of `label`"
+    )
+    void: Void = text(VOID, doc=VOID_DOC)
+    classes: str | list[str] | None = path_text(None, doc=CLASSES_DOC)
+    size: Size = number(None, low=1, doc=SIZE)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_size(self.size)
+        Legend.check(self.void, self.classes)
+        if self.mask is None:
+            for option in ("void", "classes"):
+                if getattr(self, option) != self.field_named(option).default:
+                    raise FieldError(option, "is of masks", "Name their column, `mask: COLUMN`.")
+            return
+        if self.label != self.field_named("label").default:
+            found = f"'{self.label}' is given beside mask '{self.mask}'"
+            raise FieldError("label", found, "An image has a label or a mask: remove one.")
+        for option in ("image", "split_column", "group"):
+            if self.mask == getattr(self, option):
+                found = f"'{self.mask}' is the {option.removesuffix('_column')}"
+                raise FieldError("mask", found, "Name another column.")
 
     @property
     def _picked(self) -> str:
         return self.image
+
+    @property
+    def _label(self) -> str | None:
+        return self.label if self.mask is None else None
+
+    @property
+    def _legend(self) -> Legend:
+        return Legend.of(self.void, self.classes)
+
+    @property
+    def _further(self) -> dict[str, Any]:
+        found = {} if self.size is None else {"size": self.size}
+        return found if self.mask is None else {**found, "mask": self.mask, "legend": self._legend}
 
     def _opened(self, file: Path) -> AbstractContextManager[Any]:
         return opened_parquet(file, memory())
@@ -68,8 +130,21 @@ class Parquet(RowFiles):
     def _first_shape(self, listing: Listing, rows: np.ndarray) -> tuple[int, int, int]:
         """[C, H, W] of the first of these images, from its header."""
         with closing(self._parts(listing, rows[:1], [self.image], SLICE)) as parts:
-            encoded = _encoded(next(parts)[2])[0]
-        return self._of_image(listing, rows[0], encoded, shape_of)
+            encoded = _encoded(next(parts)[2].column(self.image))[0]
+        return self._of_cell(
+            listing, rows[0], "image", encoded, lambda value: shape_of(value, self.size)
+        )
+
+    def _labels_in(self, file: Path, columns: Any) -> Any:
+        if self.mask is None:
+            return super()._labels_in(file, columns)
+        return pa.array(np.zeros(columns.num_rows, dtype=np.int64))
+
+    def _numbered(self, schemas: dict[Path, Any], columns: list[Any], splits: np.ndarray) -> Labels:
+        if self.mask is None:
+            return super()._numbered(schemas, columns, splits)
+        names = self._legend.names
+        return Labels(np.zeros(len(splits), dtype=np.int64), None if names is None else list(names))
 
     def _check_schema(self, file: Path, schema: Any) -> None:
         if self.image not in schema.names and not any(map(_may_be_images, schema.types)):
@@ -77,75 +152,109 @@ class Parquet(RowFiles):
             raise FieldError("image", found, "For rows of numbers write `name: table`.")
         check_column("image", file, self.image, schema.names)
         super()._check_schema(file, schema)
-        kind = schema.field(self.image).type
-        if not _may_be_images(kind):
-            if pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
-                kind = kind.field("bytes").type
-            found = f"{file}: column '{self.image}' has type {kind}"
-            raise FieldError("image", f"{found}, not encoded images (e.g. PNG)")
+        _check_encoded("image", file, self.image, schema)
+        if self.mask is not None:
+            check_column("mask", file, self.mask, schema.names)
+            _check_encoded("mask", file, self.mask, schema)
+            return
         kind = schema.field(self.label).type
         if not pa.types.is_integer(kind):
             fix = "Number the classes from 0."
             if others := [field.name for field in schema if pa.types.is_integer(field.type)]:
                 fix = f"Integer columns: {', '.join(others)}."
             found = f"{file}: column '{self.label}' has type {kind}"
-            raise FieldError("label", f"{found}, not integers", fix)
+            raise FieldError(
+                "label", f"{found}, not integers", f"{fix} {what_is_taken(kind)}".strip()
+            )
 
     def _content(
         self, listing: Listing, rows: dict[str, np.ndarray], progress: Progress = nothing
     ) -> Content:
-        """For each split uint8 [N, C, H, W], in row order. Raises FieldError."""
+        """For each split uint8 [N, C, H, W], in row order, or [N, C + 1, H, W] with masks. Raises
+        FieldError."""
         wanted = np.concatenate(list(rows.values()))
         order = np.argsort(wanted)
-        check_memory(len(wanted), self._first_shape(listing, wanted[order]))
-        chunks: list[tuple[int, np.ndarray]] = []
+        images = self._decoded_all(listing, wanted, order, progress)
+        ends = np.cumsum([len(taken) for taken in rows.values()])
+        arrays = dict(zip(rows, np.split(images, ends[:-1]), strict=True))
+        if self.mask is None:
+            return Content(arrays)
+        masks = {name: found[:, -1] for name, found in arrays.items()}
+        classes = as_labels(masks, self._legend, lambda name, i: listing.place(rows[name][i]))
+        return Content(arrays, classes=classes)
+
+    def _decoded_all(
+        self, listing: Listing, wanted: np.ndarray, order: np.ndarray, progress: Progress
+    ) -> np.ndarray:
+        """The images of the rows `wanted`, with their masks. order: that of these rows in the
+        files."""
+        channels, height, width = self._first_shape(listing, wanted[order])
+        masks = 0 if self.mask is None else 1
+        check_memory(len(wanted), (channels + masks, height, width))
+        chunks: list[Chunk] = []
         # A small image takes longer in Python than in the decoder: threads would only wait for each
         # other.
         small = sum(file.stat().st_size for file in listing.files) < SMALL_BYTES * len(
             listing.labels
         )
+        columns = [self.image] if self.mask is None else [self.image, self.mask]
         with ThreadPoolExecutor(1 if small else None) as pool:
-            parts = self._parts(listing, wanted[order], [self.image], SLICE)
-            for start, chunk in pool.map(lambda part: self._decoded(listing, *part), parts):
-                if chunks and chunk.shape[1:3] != chunks[0][1].shape[1:3]:
-                    self._refuse_sizes(
-                        listing, wanted[order[start]], chunk[0], wanted[order[0]], chunks[0][1][0]
-                    )
-                chunks.append((start, chunk))
-                progress(start + len(chunk), len(wanted))
-        channels = max(chunk.shape[3] for _, chunk in chunks)
-        images = np.empty((len(wanted), channels, *chunks[0][1].shape[1:3]), dtype=np.uint8)
+            parts = self._parts(listing, wanted[order], columns, SLICE)
+            for chunk in pool.map(lambda part: self._decoded(listing, *part), parts):
+                if chunks and chunk.images.shape[1:3] != chunks[0].images.shape[1:3]:
+                    row, other = wanted[order[[chunk.start, 0]]]
+                    self._refuse_sizes(listing, row, chunk.images[0], other, chunks[0].images[0])
+                chunks.append(chunk)
+                progress(chunk.start + len(chunk.images), len(wanted))
+        channels = max(chunk.images.shape[3] for chunk in chunks)
+        shape = chunks[0].images.shape[1:3]
+        images = np.empty((len(wanted), channels + masks, *shape), dtype=np.uint8)
         while chunks:
-            start, chunk = chunks.pop()
+            chunk = chunks.pop()
+            places = order[chunk.start : chunk.start + len(chunk.images)]
             # Grayscale broadcasts to three channels if others have colour.
-            images[order[start : start + len(chunk)]] = chunk.transpose(0, 3, 1, 2)
-        ends = np.cumsum([len(taken) for taken in rows.values()])
-        return Content(dict(zip(rows, np.split(images, ends[:-1]), strict=True)))
+            images[places, :channels] = chunk.images.transpose(0, 3, 1, 2)
+            if chunk.masks is not None:
+                images[places, channels] = chunk.masks
+        return images
 
-    def _decoded(
-        self, listing: Listing, start: int, rows: np.ndarray, batch: Any
-    ) -> tuple[int, np.ndarray]:
-        """start, and the images [n, H, W, C] uint8; C is 3 if any has colour, else 1."""
+    def _decoded(self, listing: Listing, start: int, rows: np.ndarray, batch: Any) -> Chunk:
         images: list[np.ndarray] = []
-        for row, value in zip(rows, _encoded(batch), strict=True):
-            images.append(self._of_image(listing, row, value, decode))
+        encoded = _encoded(batch.column(self.image))
+        for row, value in zip(rows, encoded, strict=True):
+            images.append(
+                self._of_cell(listing, row, "image", value, lambda one: decode(one, self.size))
+            )
             if images[-1].shape[:2] != images[0].shape[:2]:
                 self._refuse_sizes(listing, row, images[-1], rows[0], images[0])
         channels = max(image.shape[2] for image in images)
         shape = (*images[0].shape[:2], channels)
-        return start, np.stack([np.broadcast_to(image, shape) for image in images])
+        stacked = np.stack([np.broadcast_to(image, shape) for image in images])
+        if self.mask is None:
+            return Chunk(start, stacked, None)
+        cells = zip(rows, encoded, _encoded(batch.column(self.mask)), strict=True)
+        return Chunk(start, stacked, np.stack([self._mask(listing, *cell) for cell in cells]))
 
-    def _of_image(
-        self, listing: Listing, row: int, value: Any, function: Callable[[bytes], T]
+    def _mask(self, listing: Listing, row: int, image: bytes, mask: Any) -> np.ndarray:
+        """[H, W], the values. Raises FieldError."""
+        shape = shape_of(image)[1:]
+        return self._of_cell(
+            listing, row, "mask", mask, lambda value: decode_mask(value, shape, self.size)
+        )
+
+    def _of_cell(
+        self, listing: Listing, row: int, what: str, value: Any, function: Callable[[bytes], T]
     ) -> T:
-        """The function's result for the encoded image."""
+        """The function's result for an encoded image or mask."""
         try:
             return function(value)
+        except FieldError as error:
+            raise FieldError(what, f"{listing.place(row)}: {error.found}", error.mend) from None
         # Decoders raise anything on bad bytes.
         except Exception as error:
             found = "is missing" if value is None else f"cannot be decoded ({error})"
             raise FieldError(
-                "image", f"{listing.place(row)}: the image {found}", "Fix or remove the row."
+                what, f"{listing.place(row)}: the {what} {found}", "Fix or remove the row."
             ) from None
 
     def _refuse_sizes(
@@ -153,12 +262,23 @@ class Parquet(RowFiles):
     ) -> None:
         found = f"{listing.place(row)}: the image is {image.shape[1]}x{image.shape[0]} pixels"
         there = f"the one in {listing.place(other_row)} is {other.shape[1]}x{other.shape[0]}"
-        raise FieldError("image", f"{found}, {there}", "Resize all images to one size.")
+        mend = f"Set the side to resize all to, e.g. `size: {max(other.shape[:2])}`."
+        raise FieldError("image", f"{found}, {there}", mend)
 
 
-def _encoded(batch: Any) -> list[Any]:
-    """The encoded images of a batch; None where one is missing."""
-    column = batch.column(0)
+def _check_encoded(option: str, file: Path, column: str, schema: Any) -> None:
+    """Raise FieldError unless the column may hold encoded images."""
+    kind = schema.field(column).type
+    if _may_be_images(kind):
+        return
+    if pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
+        kind = kind.field("bytes").type
+    found = f"{file}: column '{column}' has type {kind}, not encoded {option}s (e.g. PNG)"
+    raise FieldError(option, found, what_is_taken(kind) if option == "mask" else "")
+
+
+def _encoded(column: Any) -> list[Any]:
+    """The encoded images of a column; None where one is missing."""
     if pa.types.is_struct(column.type):
         column = pc.struct_field(column, "bytes")
     encoded: list[Any] = column.to_pylist()

@@ -23,16 +23,11 @@ from trainables.data.shared.columns import (
     ParquetColumns,
     check_column,
     parsed,
+    what_is_taken,
 )
 from trainables.data.shared.groups import check_group
-from trainables.data.shared.rows import (
-    SPLIT_COLUMN,
-    Content,
-    Labels,
-    Listing,
-    RowFiles,
-    either,
-)
+from trainables.data.shared.listing import Content, Labels, Listing
+from trainables.data.shared.rows import SPLIT_COLUMN, RowFiles, either
 from trainables.dataset import Progress, nothing
 from trainables.fields import path_text, text
 from trainables.kinds import NOUNS
@@ -166,7 +161,7 @@ class Table(RowFiles):
         kind = schema.field(self.label).type
         if not (_is_class_number(kind) or pa.types.is_string(kind)):
             found = f"{file}: column '{self.label}' has type {kind}"
-            mend = "Write whole numbers, or words."
+            mend = f"Write whole numbers, or words. {what_is_taken(kind)}".rstrip()
             raise FieldError("label", f"{found}, not whole numbers or words", mend)
 
     def _matches(self, file: Path, found: Any, value: Value) -> bool:

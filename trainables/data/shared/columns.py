@@ -359,3 +359,12 @@ def whole(option: str, what: str, mend: str, file: Path, column: Any) -> Any:
         row = pc.index(column.is_null(), True)
         raise FieldError(option, f"{file}, row {row}: the {what} is missing", mend)
     return column
+
+
+def what_is_taken(kind: Any) -> str:
+    """The sentence about labels that calstudy does not take, by their column's type."""
+    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return "calstudy takes classes, not numbers to predict (regression)."
+    if pa.types.is_nested(kind):
+        return "calstudy takes one class an image, or a mask; not several labels, nor boxes."
+    return ""

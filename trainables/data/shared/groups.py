@@ -90,6 +90,18 @@ def numbered(source: str, columns: Sequence[Any]) -> Grouped:
     return Grouped(np.array(numbers, dtype=np.int64)[texts.indices.to_numpy()], names)
 
 
+def numbered_parts(
+    texts: Mapping[str, np.ndarray | None],
+) -> tuple[dict[str, np.ndarray], dict[int, str]]:
+    """The groups of each split as numbers, if there are any, and their names. texts: [N] each."""
+    there = {name: found for name, found in texts.items() if found is not None}
+    if not there:
+        return {}, {}
+    whole = numbered("", [pa.array(np.concatenate(list(there.values())).tolist())])
+    ends = np.cumsum([len(found) for found in there.values()])
+    return dict(zip(there, np.split(whole.numbers, ends[:-1]), strict=True)), whole.names
+
+
 def check_several(source: str, found: Grouped, rows: np.ndarray) -> None:
     """Raise FieldError if these rows are all of one group."""
     groups = found.numbers[rows]

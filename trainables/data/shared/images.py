@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import numpy as np
-import pyarrow as pa
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from trainables.data.shared.groups import numbered
+from trainables.data.shared.groups import numbered_parts
 from trainables.data.shared.splits import limit_notes, limited
 from trainables.dataset import Dataset, Header, Progress, RawData, RawSplit, Rows, nothing
 from trainables.fields import number, path_text
@@ -30,45 +29,62 @@ from trainables.problems import FieldError
 SLICE = 256  # files a thread reads at a time
 GRAYSCALE = ("1", "L", "LA", "La")  # Pillow's modes
 MOST_PIXELS = 80_000_000  # of an image: 240 MB once decoded. A few kB may claim to be any size.
+SIZE = "side in pixels, or [height, width]: center crop and resize; null: all have the same size"
 SMALL_BYTES = 4096  # of an encoded image; a JPEG of about 200x200, where more threads begin to pay
 
 T = TypeVar("T")
+Size = int | list[int] | None  # a side, or [height, width]
 
 # Above our limit, at which we refuse.
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
 
 
-def decode(encoded: bytes, size: int | None = None) -> np.ndarray:
+def check_size(size: Size) -> None:
+    """Raise FieldError unless a list is [height, width]."""
+    if isinstance(size, list) and not (
+        len(size) == 2 and all(type(side) is int and side > 0 for side in size)
+    ):
+        raise FieldError("size", f"must be a side, or [height, width], in pixels, got {size}")
+
+
+def sides(size: int | list[int]) -> tuple[int, int]:
+    """(height, width)."""
+    height, width = size if isinstance(size, list) else (size, size)
+    return height, width
+
+
+def decode(encoded: bytes, size: Size = None) -> np.ndarray:
     """[H, W, 1] for a grayscale image, [H, W, 3] for any other, uint8. Transparency is dropped.
 
-    size: resize the shorter side to it and center-crop to [size, size, C]; None: unchanged. Raises
-    decoder errors.
+    size: cut from the center what has its shape, and resize that; None: unchanged. Raises decoder
+    errors.
     """
-    return pixels_of(_opened(encoded), size)
+    return pixels_of(opened(encoded), size)
 
 
-def pixels_of(image: Image.Image, size: int | None = None) -> np.ndarray:
+def pixels_of(image: Image.Image, size: Size = None) -> np.ndarray:
     """`decode` of an image that is opened. Raises ValueError for more than 8 bits per channel."""
     _check_depth(image)
     image.load()
     mode = "L" if image.mode in GRAYSCALE else "RGB"
     if image.mode != mode:
         image = image.convert(mode)
-    if size is not None and image.size != (size, size):
-        image = ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR)
+    if size is not None and image.size != (wanted := sides(size)[::-1]):
+        image = ImageOps.fit(image, wanted, Image.Resampling.BILINEAR)
     pixels = np.asarray(image)
     return pixels.reshape(*pixels.shape[:2], -1)
 
 
-def shape_of(encoded: bytes, size: int | None = None) -> tuple[int, int, int]:
+def shape_of(encoded: bytes, size: Size = None) -> tuple[int, int, int]:
     """[C, H, W] of the image once decoded, from its header alone. Raises decoder errors."""
-    image = _opened(encoded)
-    width, height = image.size if size is None else (size, size)
+    image = opened(encoded)
+    _check_depth(image)
+    height, width = image.size[::-1] if size is None else sides(size)
     channels = 1 if image.mode in GRAYSCALE else 3
     return channels, height, width
 
 
-def _opened(encoded: bytes) -> Image.Image:
+def opened(encoded: bytes) -> Image.Image:
     """The image, with its pixels not yet decoded."""
     try:
         image: Image.Image = Image.open(io.BytesIO(encoded))
@@ -79,7 +95,6 @@ def _opened(encoded: bytes) -> Image.Image:
         pixels = int(re.findall(r"\d+", str(error))[0])
     if pixels > MOST_PIXELS:
         raise ValueError(f"it has {pixels:,} pixels, the limit is {MOST_PIXELS:,}")
-    _check_depth(image)
     return image
 
 
@@ -105,10 +120,12 @@ class ImageFiles(Dataset, ABC):
     """Image files in folders. Grayscale keeps one channel; if any has colour, all become RGB."""
 
     path: str = path_text(doc="folder with the images")
-    size: int | None = number(
-        None, low=1, doc="side in pixels: resize, then center crop; null: all have the same size"
-    )
+    size: Size = number(None, low=1, doc=SIZE)
     limit: int | None = number(None, low=1, doc="maximum images per split, stratified by label")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_size(self.size)
 
     @abstractmethod
     def lists(self) -> tuple[tuple[str, ...], dict[str, ImageList]]:
@@ -121,7 +138,7 @@ class ImageFiles(Dataset, ABC):
         classes, lists = self._taken()
         digest = hashlib.sha256(json.dumps([self.size, classes]).encode())
         for name, (files, labels, _) in lists.items():
-            for file, label, content in zip(files, labels, _of_each(files, _digest), strict=True):
+            for file, label, content in zip(files, labels, of_each(files, digest_of), strict=True):
                 place = os.path.relpath(file, self.path)
                 digest.update(f"{name} {label} {place} {content}\n".encode())
         return digest.hexdigest()
@@ -131,22 +148,22 @@ class ImageFiles(Dataset, ABC):
         images = read_images(_files(lists.values()), self.size, progress)
         ends = np.cumsum([len(listed.files) for listed in lists.values()])
         parts = zip(lists, np.split(images, ends[:-1]), strict=True)
-        found, names = _numbers(lists)
+        found, names = numbered_parts({name: listed.groups for name, listed in lists.items()})
         splits = {name: RawSplit(part, lists[name].labels, found.get(name)) for name, part in parts}
         raw = RawData.of(classes, splits)
         return replace(raw, notes=self._limit_notes(lists), group_names=names)
 
     def source_rows(self) -> Rows:
-        return _rows(_files(self._taken()[1].values()))
+        return rows_of(_files(self._taken()[1].values()))
 
     def samples_header(self, where: dict[str, Value] | None = None) -> Header:
         self._refuse_where(where)
         classes, lists = self._taken()
         parts = [lists["test"]] if "test" in lists else list(lists.values())
         files = _files(parts)
-        shape = _of_file(files[0], shape_of, self.size)
+        shape = of_file(files[0], shape_of, self.size)
         labels = np.concatenate([part.labels for part in parts])
-        return Header(_rows(files), shape, labels, dict(enumerate(classes)))
+        return Header(rows_of(files), shape, labels, dict(enumerate(classes)))
 
     def _taken(self) -> tuple[tuple[str, ...], dict[str, ImageList]]:
         classes, lists = self.lists()
@@ -162,16 +179,6 @@ class ImageFiles(Dataset, ABC):
         before = {name: listed.groups for name, listed in self.lists()[1].items()}
         rows = {name: listed.files for name, listed in lists.items()}
         return limit_notes(self.limit, before, rows, self.unit)
-
-
-def _numbers(lists: dict[str, ImageList]) -> tuple[dict[str, np.ndarray], dict[int, str]]:
-    """The groups of each split as numbers, if there are any, and their names."""
-    texts = {name: one.groups for name, one in lists.items() if one.groups is not None}
-    if not texts:
-        return {}, {}
-    whole = numbered("", [pa.array(np.concatenate(list(texts.values())).tolist())])
-    ends = np.cumsum([len(found) for found in texts.values()])
-    return dict(zip(texts, np.split(whole.numbers, ends[:-1]), strict=True)), whole.names
 
 
 def _files(lists: Iterable[ImageList]) -> list[Path]:
@@ -214,23 +221,17 @@ def check_memory(count: int, shape: tuple[int, int, int]) -> None:
         raise FieldError("path", f"{found} {limit}", "Set `limit`, or use smaller images.")
 
 
-def read_images(
-    files: Sequence[Path], size: int | None, progress: Progress = nothing
-) -> np.ndarray:
+def read_images(files: Sequence[Path], size: Size, progress: Progress = nothing) -> np.ndarray:
     """uint8 [N, C, H, W], in order. Raises FieldError: no image, or other sizes without `size`."""
-    first = _of_file(files[0], shape_of, size)
+    first = of_file(files[0], shape_of, size)
     check_memory(len(files), first)
 
     def of_first_size(file: Path) -> np.ndarray:
-        image = _of_file(file, decode, size)
-        if image.shape[:2] != first[1:]:
-            shapes = [f"{width}x{height}" for height, width in (image.shape[:2], first[1:])]
-            problem = f"{file} is {shapes[0]} pixels, {files[0]} is {shapes[1]}"
-            fix = f"Set the side to resize to, e.g. `size: {max(first[1:])}`."
-            raise FieldError("size", problem, fix)
+        image = of_file(file, decode, size)
+        check_alike(file, image.shape[:2], files[0], first[1:])
         return image
 
-    decoded = _of_each(files, of_first_size, progress)
+    decoded = of_each(files, of_first_size, progress)
     channels = max(image.shape[2] for image in decoded)
     images = np.empty((len(files), channels, *first[1:]), dtype=np.uint8)
     while decoded:
@@ -241,7 +242,16 @@ def read_images(
     return images
 
 
-def _of_file(file: Path, function: Callable[[bytes, int | None], T], size: int | None) -> T:
+def check_alike(file: Path, shape: tuple[int, ...], other: Path, wanted: tuple[int, ...]) -> None:
+    """Raise FieldError unless two images have one (height, width)."""
+    if shape != wanted:
+        shapes = [f"{width}x{height}" for height, width in (shape, wanted)]
+        problem = f"{file} is {shapes[0]} pixels, {other} is {shapes[1]}"
+        fix = f"Set the side to resize to, e.g. `size: {max(wanted)}`."
+        raise FieldError("size", problem, fix)
+
+
+def of_file(file: Path, function: Callable[[bytes, Size], T], size: Size) -> T:
     """The function's result for the file's bytes."""
     try:
         return function(file.read_bytes(), size)
@@ -252,7 +262,7 @@ def _of_file(file: Path, function: Callable[[bytes, int | None], T], size: int |
         ) from None
 
 
-def _of_each(
+def of_each(
     files: Sequence[Path], function: Callable[[Path], T], progress: Progress = nothing
 ) -> list[T]:
     """The function's result for each file, in order."""
@@ -268,12 +278,12 @@ def _of_each(
         return values
 
 
-def _rows(files: Sequence[Path]) -> Rows:
+def rows_of(files: Sequence[Path]) -> Rows:
     """Each file is a row, whatever its name."""
-    return {digest: np.zeros(1, dtype=np.int64) for digest in _of_each(files, _digest)}
+    return {digest: np.zeros(1, dtype=np.int64) for digest in of_each(files, digest_of)}
 
 
-def _digest(file: Path) -> str:
+def digest_of(file: Path) -> str:
     """sha256 of the file's bytes."""
     try:
         return hashlib.sha256(file.read_bytes()).hexdigest()

@@ -12,20 +12,20 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
 from trainables.data.shared.columns import check_column, whole
 from trainables.data.shared.groups import (
-    Grouped,
     check_group,
     check_group_kind,
     check_several,
     group_column,
     numbered,
 )
+from trainables.data.shared.listing import Content, Labels, Listing
 from trainables.data.shared.splits import (
     KNOWN_NAMES,
     check_splits,
@@ -42,60 +42,6 @@ from trainables.problems import FieldError, nearest
 
 SPLIT_COLUMN = "split"
 MOST_SPLITS = 5  # named in a warning
-
-
-class Labels(NamedTuple):
-    """The labels of all rows, as numbers."""
-
-    numbers: np.ndarray  # [rows] int64
-    class_names: list[str] | None  # if the files have them
-    words: bool = False  # whether the files have words in place of numbers
-
-
-class Listing(NamedTuple):
-    """All rows of all files, numbered consecutively."""
-
-    files: list[Path]
-    schemas: dict[Path, Any]  # of Arrow, of each file
-    starts: np.ndarray  # [files] number of the first row of each file
-    labels: np.ndarray  # [rows] int64
-    splits: np.ndarray  # [rows] the split's name in the source
-    split_names: list[str]
-    class_names: list[str] | None
-    words: bool
-    groups: Grouped | None = None  # of all rows
-
-    @property
-    def names(self) -> dict[int, str]:
-        return dict(enumerate(self.class_names or []))
-
-    def groups_of(self, rows: np.ndarray) -> np.ndarray | None:
-        """int64 [rows]; None if there are none."""
-        return None if self.groups is None else self.groups.numbers[rows]
-
-    @property
-    def group_names(self) -> dict[int, str]:
-        return {} if self.groups is None else self.groups.names
-
-    def file_of(self, row: int) -> int:
-        return int(np.searchsorted(self.starts, row, side="right")) - 1
-
-    def place(self, row: int) -> str:
-        """`train.parquet, row 17`, for messages; rows count from 0 in each file."""
-        file = self.file_of(row)
-        return f"{self.files[file]}, row {row - self.starts[file]}"
-
-    def said(self, label: int) -> str:
-        """The label as it is in the file."""
-        return f"'{self.names[label]}'" if self.words else str(label)
-
-
-class Content(NamedTuple):
-    """The samples of each split, and what a data set says of them."""
-
-    arrays: dict[str, np.ndarray]
-    columns: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +71,9 @@ class RowFiles(Dataset, ABC):
         if self.group is not None:
             picked = [self._picked] if isinstance(self._picked, str) else self._picked or []
             taken = dict.fromkeys(picked, self.picks)
-            taken |= {self.label: "the label", self.split_column: "the split"}
+            taken |= {self.split_column: "the split"}
+            if self._label is not None:
+                taken[self._label] = "the label"
             check_group(self.group, taken)
 
     @property
@@ -138,6 +86,16 @@ class RowFiles(Dataset, ABC):
     @abstractmethod
     def _picked(self) -> str | list[str] | None:
         """The option that picks the columns of a sample."""
+
+    @property
+    def _label(self) -> str | None:
+        """The column of labels; None: images have masks."""
+        return self.label
+
+    @property
+    def _further(self) -> dict[str, Any]:
+        """Options of one's own that select from the source, those that are given."""
+        return {}
 
     @abstractmethod
     def _schema(self, file: Path) -> Any:
@@ -179,6 +137,8 @@ class RowFiles(Dataset, ABC):
         options = [self._picked, self.label, self.split_column, self.splits, self.limit]
         if self.group is not None:
             options.append(self.group)
+        if self._further:
+            options.append(self._further)
         digest = hashlib.sha256(json.dumps(options, sort_keys=True).encode())
         for file in self._files():
             # In a folder the file name gives the split; a single file may have any name.
@@ -189,17 +149,19 @@ class RowFiles(Dataset, ABC):
     def read(self, progress: Progress = nothing) -> RawData:
         listing = self._listing()
         num_classes, rows = self._taken(listing)
-        arrays, columns, notes = self._content(listing, rows, progress)
-        notes = (*self._left_out(listing), *self._limit_notes(listing, rows), *notes)
-        classes = (listing.class_names or [])[:num_classes]
-        if len(classes) < num_classes:
-            classes = list(map(str, range(num_classes)))
+        content = self._content(listing, rows, progress)
+        notes = (*self._left_out(listing), *self._limit_notes(listing, rows), *content.notes)
         splits = {
-            name: RawSplit(arrays[name], listing.labels[taken], listing.groups_of(taken))
+            name: RawSplit(content.arrays[name], listing.labels[taken], listing.groups_of(taken))
             for name, taken in rows.items()
         }
-        raw = RawData.of(tuple(classes), splits)
-        return replace(raw, columns=columns, notes=notes, group_names=listing.group_names)
+        return replace(
+            RawData.of(content.classes or listing.classes(num_classes), splits),
+            columns=content.columns,
+            notes=notes,
+            group_names=listing.group_names,
+            marked=self._label is None,
+        )
 
     def _left_out(self, listing: Listing) -> tuple[str, ...]:
         """What to say of rows in splits whose names are not known; nothing where `splits` says
@@ -215,7 +177,7 @@ class RowFiles(Dataset, ABC):
 
     def source_rows(self) -> Rows:
         listing = self._listing()
-        return _by_file(listing, np.concatenate(list(self._taken(listing)[1].values())))
+        return listing.by_file(np.concatenate(list(self._taken(listing)[1].values())))
 
     def samples(self, where: dict[str, Value] | None = None) -> Samples:
         """Rows with the values in `where`, by default of test; labels are not checked."""
@@ -229,13 +191,16 @@ class RowFiles(Dataset, ABC):
             content.columns,
             listing.groups_of(rows),
             listing.group_names,
+            marked=self._label is None,
         )
 
     def samples_header(self, where: dict[str, Value] | None = None) -> Header:
         listing = self._listing()
         rows = self._sampled(listing, where)
         shape, columns = self._described(listing, rows)
-        return Header(_by_file(listing, rows), shape, listing.labels[rows], listing.names, columns)
+        is_marked = self._label is None
+        labels = None if is_marked else listing.labels[rows]
+        return Header(listing.by_file(rows), shape, labels, listing.names, columns, is_marked)
 
     # ---- rows ------------------------------------------------------------------------------------
 
@@ -324,9 +289,9 @@ class RowFiles(Dataset, ABC):
         starts = [0]
         for file, schema in schemas.items():
             self._check_schema(file, schema)
-            wanted = (self.label, self.split_column, self.group)
+            wanted = (self._label, self.split_column, self.group)
             columns = self._read(file, [name for name in schema.names if name in wanted])
-            labels.append(whole("label", "label", "Remove the row.", file, columns[self.label]))
+            labels.append(self._labels_in(file, columns))
             if self.split_column in columns.column_names:
                 names_here = columns[self.split_column]
                 column = whole("split_column", "split", "Add one.", file, names_here)
@@ -357,8 +322,13 @@ class RowFiles(Dataset, ABC):
             groups=numbered(self.path, groups) if groups else None,
         )
 
+    def _labels_in(self, file: Path, columns: Any) -> Any:
+        """The column of labels in one piece."""
+        return whole("label", "label", "Remove the row.", file, columns[self.label])
+
     def _check_schema(self, file: Path, schema: Any) -> None:
-        check_column("label", file, self.label, schema.names)
+        if self._label is not None:
+            check_column("label", file, self._label, schema.names)
         # Without a split column the file name gives the split, unless the user named a column.
         if self.split_column != SPLIT_COLUMN:
             check_column("split_column", file, self.split_column, schema.names)
@@ -387,11 +357,17 @@ class RowFiles(Dataset, ABC):
     # ---- labels ----------------------------------------------------------------------------------
 
     def _check_labels(self, listing: Listing, rows: dict[str, np.ndarray]) -> int:
-        """K: labels are 0 to K - 1 in every split, and train has them all; FieldError otherwise."""
+        """K: labels are 0 to K - 1 in every split, and train has them all; FieldError otherwise.
+
+        1 of images with masks: their classes are in these.
+        """
         labels = listing.labels
         for name, taken in rows.items():
             if not len(taken):
                 raise FieldError("path", f"the {name} split of {self.path} is empty")
+        if self._label is None:
+            return 1
+        for taken in rows.values():
             negative = taken[labels[taken] < 0]
             if len(negative):
                 found = f"{listing.place(negative[0])}: the label is {labels[negative[0]]}"
@@ -446,19 +422,6 @@ class RowFiles(Dataset, ABC):
         if None in named or len(set(named)) < len(named):
             return None
         return named
-
-
-def _by_file(listing: Listing, rows: np.ndarray) -> Rows:
-    """Row numbers by the digest of the file, whatever its name."""
-    found: Rows = {}
-    for file, first, stop in zip(
-        listing.files, listing.starts, [*listing.starts[1:], len(listing.labels)], strict=True
-    ):
-        inside = rows[(rows >= first) & (rows < stop)] - first
-        if len(inside):
-            digest = file_digest(file)
-            found[digest] = np.concatenate([found.get(digest, inside[:0]), inside])
-    return found
 
 
 def either(words: Sequence[str]) -> str:
