@@ -7,6 +7,7 @@ from trainables.data.shared.images import Size, required
 from trainables.data.shared.mask_files import MaskFiles, MaskList
 from trainables.data.shared.masks import VOID, Legend
 from trainables.fields import number
+from trainables.kinds import count_of
 from trainables.problems import FieldError
 
 CLASSES = (
@@ -66,6 +67,7 @@ class Voc(MaskFiles):
         files = [required(self.path, folder) / f"{key}{ending}" for key in keys]
         missing = [file for file in files if not file.is_file()]
         if missing:
-            found = f"{listed} names {len(missing):,} files that are missing, e.g. {missing[0]}"
+            count = count_of(len(missing), "files")
+            found = f"{listed} names {count} that cannot be found, e.g. {missing[0]}"
             raise FieldError("path", found, "Unpack the archive again.")
         return files
