@@ -33,6 +33,7 @@ from study.uncertainty.intervals import (
     widened,
 )
 from study.uncertainty.resampling import (
+    OVERLAPS,
     REMOVED,
     RESAMPLED,
     WITHOUT_GROUPS,
@@ -275,15 +276,17 @@ def resampled(
     """
     labels = predictions.labels.numpy()
     classwise = "classwise_ece" in wanted
+    overlaps = not OVERLAPS.keys().isdisjoint(wanted)
     scaled = logits_of(predictions, prefix, temperature)
-    table = SampleTerms.of(scaled, labels, classwise, groups=draws.groups)
+    table = SampleTerms.of(scaled, labels, classwise, groups=draws.groups, overlaps=overlaps)
     if "smooth_ece" in wanted:
         table = smoothed(table)
     if not prefix or temperature is not None:
         return table, table.sums(draws.weights)
     logits = predictions.logits.double().numpy()
     starts = mass_starts(table.confidence)
-    return table, sums_after(logits, labels, draws, starts, classwise, table.smoothing)
+    sums = sums_after(logits, labels, draws, starts, classwise, table.smoothing, overlaps)
+    return table, sums
 
 
 def logits_of(predictions: Predictions, prefix: str, temperature: float | None = None) -> Floats:

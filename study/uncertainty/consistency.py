@@ -19,7 +19,7 @@ CHUNK = 2**22
 
 
 def calibrated_sums(table: SampleTerms, chances: Floats) -> Sums:
-    """The binned sums of B draws; scores are 0. chances: `chances_of` the samples or groups."""
+    """The binned sums of B draws; scores are 0, and regions not counted. chances: `chances_of` the samples or groups."""
     if table.groups is not None:
         return _signed_sums(table, chances)
     return _drawn_sums(table, chances)
@@ -35,6 +35,7 @@ def _signed_sums(table: SampleTerms, signs: Floats) -> Sums:
         mass_gaps=_varied(found.mass_gaps, expected),
         class_gaps=_varied(found.class_gaps, float((table.probs * (1 - table.probs)).sum())),
         scores=np.zeros_like(found.scores),
+        regions=found.regions[:0],
         width_counts=_counts(table.width),
         mass_counts=_counts(table.mass),
     )
@@ -79,6 +80,7 @@ def _drawn_sums(table: SampleTerms, uniforms: Floats) -> Sums:
         mass_gaps=mass_hits - np.bincount(table.mass, table.confidence, BINS)[:, None],
         mass_hits=mass_hits,
         class_gaps=class_gaps,
+        regions=np.empty((0, draws)),
         smooth_gaps=table.smooth_gaps(one, hits) - expected_smooth,
     )
 

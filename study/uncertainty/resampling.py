@@ -1,8 +1,9 @@
 """Metrics of many resamples of one set of predictions at once, and of calibrated labels.
 
 All are functions of sums over samples: of each sample's score, or, for calibration errors, of its
-residual in its bin. A sample enters few of these sums, so one sparse product with the counts of all
-resamples gives every sum of every resample. Equal-mass bins keep the edges of the whole sample.
+residual in its bin; for overlaps of regions, of rows by class. A sample enters few of these sums, so
+one sparse product with the counts of all resamples gives every sum of every resample. Equal-mass
+bins keep the edges of the whole sample.
 
 Samples that belong together are drawn together: the terms of a group are added first, so that
 groups enter the product. A resample's weights are scaled such that every sum is one of as many rows
@@ -40,7 +41,9 @@ Indices = NDArray[np.int64]
 
 BINS = 15
 SCORES = ("accuracy", "error", "top5_accuracy", "nll", "brier")  # means over samples
-RESAMPLED = (*SCORES, "ece", "mce", "adaptive_ece", "classwise_ece", "debiased_l2", "smooth_ece")
+ERRORS = ("ece", "mce", "adaptive_ece", "classwise_ece", "debiased_l2", "smooth_ece")
+OVERLAPS = {"miou": 0, "miou_without_0": 1}  # by metric: the first class of the mean
+RESAMPLED = (*SCORES, *ERRORS, *OVERLAPS)
 # Of resampled groups it would have to know how much their labels vary.
 WITHOUT_GROUPS = ("debiased_l2",)
 # What a temperature removes of a score: the difference of two of these sums.
@@ -183,6 +186,9 @@ class Sums:
     mass_gaps: Floats
     mass_hits: Floats  # no rows in resamples of groups: see WITHOUT_GROUPS
     class_gaps: Floats  # [classes * bins, B]; no rows unless classwise ECE is wanted
+    # [3 * classes, B]: samples of the class that are predicted as it, all of the class, all that
+    # are predicted as it; no rows unless an overlap is wanted.
+    regions: Floats
     # [cells, B], the smoothed residual's integrals; no rows unless smooth ECE is wanted.
     smooth_gaps: Floats
     groups: InGroups | None = field(default=None, kw_only=True)  # of the sample itself, if any
@@ -201,7 +207,23 @@ class Sums:
         if self.classes > 5:
             every["top5_accuracy"] = top5
         found = {name: values for name, values in every.items() if name in wanted}
-        return found | self.calibration(wanted)
+        return found | self.overlaps(wanted) | self.calibration(wanted)
+
+    def overlaps(self, wanted: Collection[str] = tuple(OVERLAPS)) -> dict[str, Floats]:
+        """The wanted overlaps, [B] each, if regions are counted: a class without a region is not in
+        its resample's mean."""
+        if not len(self.regions):
+            return {}
+        both, true, predicted = self.regions.reshape(3, self.classes, -1)
+        either = true + predicted - both
+        with np.errstate(invalid="ignore"):
+            shares = both / either
+            means = {
+                name: np.nansum(shares[first:], axis=0) / np.sum(either[first:] > 0, axis=0)
+                for name, first in OVERLAPS.items()
+                if name in wanted
+            }
+        return {name: values for name, values in means.items() if not np.isnan(values).any()}
 
     def calibration(self, wanted: Collection[str] = CALIBRATION) -> dict[str, Floats]:
         """The wanted calibration errors that are defined here, [B] each."""
@@ -261,6 +283,7 @@ class SampleTerms:
     labels: Indices  # [N]
     # [N, K]: bin k of class c is k + BINS * c; None unless classwise ECE is wanted.
     cells: Indices | None
+    predicted: Indices | None = None  # [N]; None unless an overlap is wanted
     smoothing: Smoothing | None = None  # None unless smooth ECE is wanted
     groups: Indices | None = None  # [N]
 
@@ -273,8 +296,12 @@ class SampleTerms:
         starts: Floats | None = None,
         smoothing: Smoothing | None = None,
         groups: Indices | None = None,
+        overlaps: bool = False,
     ) -> SampleTerms:
-        """The table; equal-mass bins start at the confidences `starts`, by default their own."""
+        """The table; equal-mass bins start at the confidences `starts`, by default their own.
+
+        classwise, overlaps: whether classwise ECE, or an overlap, is wanted.
+        """
         if groups is not None:
             order = np.argsort(groups, kind="stable")
             groups = groups[order]
@@ -301,6 +328,7 @@ class SampleTerms:
             mass=np.searchsorted(starts, confidence, side="right"),
             labels=labels,
             cells=_width_index(probs) + BINS * classes if classwise else None,
+            predicted=logits.argmax(axis=1) if overlaps else None,
             smoothing=smoothing,
             groups=groups,
         )
@@ -340,8 +368,14 @@ class SampleTerms:
             rows.append(height + self.cells)
             values.append((np.arange(classes) == self.labels[:, None]) - self.probs)
             height += BINS * classes
+        ends = [*(4 + k * BINS for k in range(6)), height]
+        if self.predicted is not None:
+            region = [self.labels, classes + self.labels, 2 * classes + self.predicted]
+            rows.append(height + np.stack(region, axis=1))
+            values.append(np.stack([self.hits, one, one], axis=1))
+            height += 3 * classes
         total = product(np.hstack(rows), np.hstack(values), counts, height, self.groups)
-        parts = np.split(total, [4 + k * BINS for k in range(6)])
+        parts = np.split(total, ends)
         parts.append(self.smooth_gaps(residual, counts))
         return Sums(len(self.labels), classes, *parts)
 

@@ -238,10 +238,11 @@ def sums_after(
     starts: Floats,
     classwise: bool,
     smoothing: Smoothing | None = None,
+    overlaps: bool = False,
 ) -> Sums:
     """The sums of each resample, temperature fitted inside it.
 
-    starts, smoothing: as in SampleTerms.
+    starts, classwise, smoothing, overlaps: as in SampleTerms.
     """
     fitted = temperatures(logits, labels, draws.counts, draws.groups)
     weights = draws.weights
@@ -253,7 +254,7 @@ def sums_after(
         of_fold = weights[fold::FOLDS]
         for alike in np.array_split(np.argsort(own, kind="stable"), min(ALIKE, len(own))):
             scaled = part / math.exp(own[alike].mean())
-            table = SampleTerms.of(scaled, names, classwise, starts, smoothing, groups)
+            table = SampleTerms.of(scaled, names, classwise, starts, smoothing, groups, overlaps)
             for name, values in table.sums(of_fold[:, alike]).arrays().items():
                 empty = np.zeros((len(values), weights.shape[1]), weights.dtype)
                 total.setdefault(name, empty)[:, alike] += values

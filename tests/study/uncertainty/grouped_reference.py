@@ -75,6 +75,17 @@ def gaps(bins, residuals, cells=BINS):
     return np.array([residuals[bins == number].sum() for number in range(cells)])
 
 
+def miou(logits, labels, first=0):
+    """The mean of intersection / union over the classes from `first` on that have a union."""
+    predicted = logits.argmax(axis=1)
+    shares = []
+    for k in range(first, logits.shape[1]):
+        union = np.sum((predicted == k) | (labels == k))
+        if union:
+            shares.append(np.sum((predicted == k) & (labels == k)) / union)
+    return np.mean(shares) if shares else math.nan
+
+
 def measured(logits, labels, mass):
     """Each metric of these rows. mass: the equal-mass bin of each, by the edges of the sample."""
     rows = len(labels)
@@ -95,6 +106,8 @@ def measured(logits, labels, mass):
         "mce": max(abs(residuals[width == b].mean()) for b in set(width)),
         "adaptive_ece": np.abs(gaps(mass, residuals)).sum() / rows,
         "classwise_ece": np.abs(gaps(cells, by_class, BINS * classes)).sum() / rows / classes,
+        "miou": miou(logits, labels),
+        "miou_without_0": miou(logits, labels, first=1),
     }
 
 

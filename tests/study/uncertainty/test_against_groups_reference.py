@@ -17,7 +17,8 @@ from trainables.groups import renumbered
 from trainables.outputs.predictions import Predictions
 
 BINNED = ("ece", "mce", "adaptive_ece", "classwise_ece")
-METRICS = ("accuracy", "error", "top5_accuracy", "nll", "brier", *BINNED)
+OVERLAPS = ("miou", "miou_without_0")
+METRICS = ("accuracy", "error", "top5_accuracy", "nll", "brier", *BINNED, *OVERLAPS)
 
 
 def patients(rows=260, groups=24, classes=7, seed=0, noise=1.6):
@@ -63,6 +64,52 @@ def test_each_resample_is_of_the_rows_of_its_groups(predictions):
     assert found.keys() == set(METRICS) - ({"top5_accuracy"} if logits.shape[1] < 6 else set())
     for name, values in found.items():
         assert values == approx(expected[name], abs=2e-6), name
+
+
+def masks(images=30, rows=25, classes=5, seed=6):
+    """Predictions of the pixels of images. Two classes are seldom true: of one each image has the
+    chance, the other is in the first image alone."""
+    source = np.random.default_rng(seed)
+    groups = np.repeat(np.arange(images), rows)
+    labels = source.choice(classes - 2, size=len(groups))
+    labels[source.random(len(groups)) < 0.02] = classes - 2
+    labels[:3] = classes - 1
+    logits = 2 * np.eye(classes)[labels] + source.normal(size=(len(groups), classes))
+    logits[:, classes - 1] -= 3  # it is predicted where it is true, if at all
+    logits[:3, classes - 1] += 4
+    logits += source.normal(size=(images, classes))[groups] * [1, 1, 1, 0, 0]
+    return Predictions(*map(torch.from_numpy, (logits, labels, groups)))
+
+
+def test_a_resample_without_a_class_leaves_it_out_of_its_mean():
+    predictions = masks()
+    logits, labels, groups = arrays(predictions)
+    draws = draws_of(predictions, 40)
+    expected = slow.resampled(logits, labels, groups, draws.counts, groups % slow.BINS)
+    assert 0 < (draws.counts[0] == 0).sum() < 40  # of these, some lack the first image
+    found = measured(predictions, draws, ["miou", "ts_miou", "miou_without_0"])
+    assert found.keys() == {"", "ts_"}
+    for prefix, name in (("", "miou"), ("", "miou_without_0"), ("ts_", "miou")):
+        values = found[prefix].resamples.metrics([name])[name]
+        assert values == approx(expected[name], abs=2e-6), (prefix, name)
+
+
+def test_a_study_that_asks_for_no_overlap_counts_no_regions():
+    predictions = masks()
+    part = measured(predictions, draws_of(predictions, 3), ["accuracy", "ece"])[""]
+    assert not len(part.resamples.regions) and not {*OVERLAPS} & part.resamples.metrics().keys()
+
+
+def test_there_is_no_overlap_of_classes_that_none_has():
+    """Nor an interval of it, where a resample has none."""
+    logits, labels = torch.tensor([[2.0, 0.0], [1.0, 0.0]] * 20), torch.zeros(40, dtype=torch.int64)
+    predictions = Predictions(logits, labels)
+    found = measured(predictions, Draws.of(40, 5, 0), OVERLAPS)[""]
+    assert found.estimates(OVERLAPS) == {"miou": 1.0}
+    logits[0], labels[1] = torch.tensor([0.0, 1.0]), 1
+    found = measured(predictions, Draws.of(40, 50, 0), OVERLAPS)[""]
+    assert found.estimates(OVERLAPS) == {"miou": approx(38 / 40 / 2), "miou_without_0": 0.0}
+    assert set(found.resamples.metrics(OVERLAPS)) == {"miou"}
 
 
 @pytest.mark.parametrize("predictions", CASES)
@@ -150,7 +197,7 @@ def test_scores_have_percentiles_of_the_resampled_groups(prefix, level):
     predictions = patients(seed=4)
     logits, labels, groups = arrays(predictions)
     draws = draws_of(predictions, 8)
-    values = {name: [] for name in ("accuracy", "error", "nll", "brier")}
+    values = {name: [] for name in ("accuracy", "error", "nll", "brier", "miou")}
     for drawn in draws.counts.T:
         rows = slow.rows_of(groups, drawn)
         scaled = slow.cross_fitted(logits, labels, groups, rows)[0] if prefix else logits[rows]

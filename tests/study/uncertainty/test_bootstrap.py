@@ -80,12 +80,15 @@ def test_estimates_are_the_metrics(classes):
 
 def test_each_resample_is_measured_as_its_rows_would_be():
     predictions, draws = case(), Draws.of(400, 20, 0)
-    found = measured(predictions, draws, EVERYTHING)[""].resamples.metrics()
+    wanted = [*EVERYTHING, "miou", "miou_without_0"]
+    found = measured(predictions, draws, wanted)[""].resamples.metrics()
+    assert set(wanted) - found.keys() == {f"ts_{name}" for name in metrics.stored()}
     confidence, hits = top_label(predictions.logits, predictions.labels)
     index = equal_mass_index(confidence, 15)  # those bins keep their edges
     for number in range(20):
         rows = resample(predictions, draws, number)
-        expected = metrics.measure_stored(predictions.logits[rows], predictions.labels[rows])
+        drawn = predictions.logits[rows], predictions.labels[rows]
+        expected = metrics.measure_stored(*drawn, also=wanted)
         bins = ReliabilityBins.collect(confidence[rows], hits[rows], index[rows])
         expected["adaptive_ece"] = float(bins.share.dot(bins.gap))
         expected["debiased_l2"] = float(debiased_square(bins).clamp(min=0).sqrt())
