@@ -19,7 +19,10 @@ CHUNK = 2**22
 
 
 def calibrated_sums(table: SampleTerms, chances: Floats) -> Sums:
-    """The binned sums of B draws; scores are 0, and regions not counted. chances: `chances_of` the samples or groups."""
+    """The binned sums of B draws; scores are 0, and regions are not counted.
+
+    chances: `chances_of` the samples or groups.
+    """
     if table.groups is not None:
         return _signed_sums(table, chances)
     return _drawn_sums(table, chances)
