@@ -230,7 +230,9 @@ def _conventions(predictions: Predictions, asked: Request, say: Say) -> dict[str
     from trainables.metrics import conventions
 
     say("ECE in other libraries")
-    return conventions.by_convention(predictions.logits, predictions.labels, asked.bins)
+    return conventions.by_convention(
+        predictions.logits, predictions.labels, asked.bins, predictions.groups
+    )
 
 
 def _post_hoc(predictions: Predictions, asked: Request, say: Say) -> dict[str, dict[str, float]]:
@@ -273,7 +275,7 @@ def _apart(predictions: Predictions, file: Path, ood: Path) -> dict[str, float]:
 def _plain(asked: Request, found: Evaluation) -> dict[str, object]:
     """The evaluation for JSON; what was not asked for is absent."""
     from study.terminal.tables import finite
-    from trainables.metrics.conventions import CONVENTIONS
+    from trainables.metrics.conventions import convention
 
     plain: dict[str, object] = {
         "num_samples": found.samples,
@@ -288,7 +290,7 @@ def _plain(asked: Request, found: Evaluation) -> dict[str, object]:
     parts = {
         "post_hoc": {name: finite(row) for name, row in found.post_hoc.items()},
         "conventions": {
-            name: {**CONVENTIONS[name]._asdict(), "value": value} for name, value in others.items()
+            name: {**convention(name)._asdict(), "value": value} for name, value in others.items()
         },
         "out_of_distribution": found.apart,
     }

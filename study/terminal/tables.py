@@ -256,7 +256,7 @@ def conventions_table(values: dict[str, float]) -> Table:
 
     made = Table("ECE in other libraries", ">value", "bins", "loses")
     for name, value in values.items():
-        convention = conventions.CONVENTIONS[name]
+        convention = conventions.convention(name)
         loses = f"LOSSY: {convention.loses}" if convention.loses else ""
         made.add_row(name, _number(value), convention.rule, loses)
     return made

@@ -49,7 +49,7 @@ from study.uncertainty.resampling import (
 from study.uncertainty.smoothing import Smoothing
 from study.uncertainty.temperature import sums_after
 from trainables.machine import in_threads
-from trainables.metrics import AFTER_TEMPERATURE, describe, stored
+from trainables.metrics import AFTER_TEMPERATURE, WITH_MASKS, describe, stored
 from trainables.outputs.predictions import Predictions
 from trainables.problems import FieldError
 
@@ -95,17 +95,20 @@ def resampled_names(study: Study | None = None) -> list[str]:
 
 
 def _has_groups(study: Study | None) -> bool:
-    """Whether samples of a split belong together."""
+    """Whether samples of a split belong together, as the rows of an image with a mask do."""
     if study is None or study.recorded.groups is None:
         return False
+    if study.recorded.marked:
+        return True
     return any(study.recorded.unit_in(split) for split in study.recorded.groups)
 
 
-def recorded_names(objectives: Sequence[str]) -> list[str]:
+def recorded_names(study: Study) -> list[str]:
     """The resampled metrics that every trial has: the stored ones and the objectives."""
-    return [
-        name for name in resampled_names() if plain_name(name) in stored() or name in objectives
-    ]
+    more = [one.metric for one in study.objectives]
+    if study.recorded.marked:
+        more += WITH_MASKS
+    return [name for name in resampled_names() if plain_name(name) in stored() or name in more]
 
 
 def analyse(
@@ -124,7 +127,7 @@ def analyse(
     FieldError if stored predictions are missing or altered.
     """
     objectives = [one.metric for one in study.objectives]
-    wanted = set(recorded_names(objectives) if wanted is None else wanted)
+    wanted = set(recorded_names(study) if wanted is None else wanted)
     rest = wanted if off_front is None else set(off_front)
     finished = complete(records)
     counted = [record for record in finished if record.name not in aside]
@@ -174,7 +177,7 @@ def compare(
 
     beside: the study of `other`, if that is another, on the same validation samples.
     """
-    names = recorded_names([one.metric for one in study.objectives])
+    names = recorded_names(study)
     side = partial(_side, names)
     first, second = _of_each(study, [one, other], resamples, side, beside=beside)
     found = {}

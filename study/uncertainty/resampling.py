@@ -1,9 +1,9 @@
 """Metrics of many resamples of one set of predictions at once, and of calibrated labels.
 
 All are functions of sums over samples: of each sample's score; for calibration errors, of its
-residual in its bin; for overlaps of regions, of samples by class. A sample enters few of these sums,
-so one sparse product with the counts of all resamples gives every sum of every resample. Equal-mass
-bins keep the edges of the whole sample.
+residual in its bin; for overlaps of regions, of samples by class. A sample enters few of these
+sums, so one sparse product with the counts of all resamples gives every sum of every resample.
+Equal-mass bins keep the edges of the whole sample.
 
 Samples that belong together are drawn together: the terms of a group are added first, so that
 groups enter the product. A resample's weights are scaled such that every sum is one of as many rows

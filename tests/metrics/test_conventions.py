@@ -177,6 +177,33 @@ def test_classes_after_the_largest_label_are_lost() -> None:
     )
 
 
+def test_the_mean_of_groups_is_of_each_ones_own_error() -> None:
+    """Groups of 1 to 30 rows, which lie among each other; with 15 bins, and with 4."""
+    logits, labels = random_case((200, 4, 2.0))
+    source = np.random.default_rng(0)
+    groups = torch.from_numpy(np.append(np.arange(12), source.integers(11, size=188)))
+    for bins in (15, 4):
+        of_each = [
+            references.ece(logits[groups == group], labels[groups == group], bins)
+            for group in range(12)
+        ]
+        found = conventions.by_convention(logits, labels, bins, groups)
+        assert found.pop("mean_of_groups") == approx(np.mean(of_each), rel=1e-9)
+        assert found == approx(conventions.by_convention(logits, labels, bins), nan_ok=True)
+
+
+def test_the_mean_of_groups_is_biased_upward() -> None:
+    """Of a calibrated model: noise in the few rows of a bin does not cancel over groups."""
+    source = np.random.default_rng(1)
+    probs = source.dirichlet([1.0, 1.0, 1.0], size=4000)
+    labels = [source.choice(3, p=row) for row in probs]
+    groups = torch.arange(4000) // 40
+    found = conventions.by_convention(
+        torch.from_numpy(np.log(probs)), torch.tensor(labels), groups=groups
+    )
+    assert found["mean_of_groups"] > 5 * found["google"]
+
+
 def test_no_answer_where_quantiles_tie() -> None:
     found = conventions.by_convention(torch.zeros(60, 2), torch.arange(60) % 2)
     assert np.isnan(found["netcal_adaptive"])

@@ -185,6 +185,24 @@ def test_lossy_conventions_are_marked(capsys: CaptureFixture[str], files: dict[s
     assert marked == {name for name, convention in CONVENTIONS.items() if convention.loses} != set()
 
 
+def test_samples_in_groups_have_the_mean_of_their_groups_too(
+    capsys: CaptureFixture[str], tmp_path: Path
+) -> None:
+    logits, labels, _ = INPUTS["B"]
+    images = np.arange(len(labels)) // 100
+    file = tmp_path / "masks.npz"
+    np.savez(file, logits=logits.numpy(), labels=labels.numpy(), groups=images)
+    _, out, _ = run(capsys, file, "--conventions", "--json")
+    found = json.loads(out)["conventions"]
+    assert list(found) == [*CONVENTIONS, "mean_of_groups"]
+    of_each = [
+        references.ece(logits[images == image], labels[images == image])
+        for image in range(images[-1] + 1)
+    ]
+    assert found["mean_of_groups"]["value"] == approx(np.mean(of_each), rel=1e-6)
+    assert "biased upward" in found["mean_of_groups"]["rule"]
+
+
 @pytest.mark.slow
 def test_post_hoc(capsys: CaptureFixture[str], files: dict[str, Path]) -> None:
     _, out, _ = run(capsys, files["B"], "--post-hoc", "--bins", 10, "--json")

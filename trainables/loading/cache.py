@@ -46,6 +46,7 @@ from trainables.loading.splitting import (
     keys_of,
     shared_groups,
 )
+from trainables.metrics import WITH_MASKS
 from trainables.plain import Plain
 from trainables.plugins import name_of
 from trainables.positions import Positions
@@ -83,7 +84,7 @@ class Prepared:
     @property
     def also(self) -> tuple[str, ...]:
         """The metrics measured on such data beside those that every trial stores."""
-        return ("miou",) if self.input_shape.marked else ()
+        return WITH_MASKS if self.input_shape.marked else ()
 
     def majority(self, split: str) -> float:
         """The fraction of the most frequent class in train or validation."""

@@ -40,6 +40,7 @@ AFTER_TEMPERATURE = "ts_"
 # The most informative four, where all are too many or too noisy: history rows, model cards, other
 # data, `calstudy evaluate`.
 ESSENTIAL = ("accuracy", "nll", "brier", "ece")
+WITH_MASKS = ("miou",)  # stored too by every trial on images with masks
 
 
 @cache

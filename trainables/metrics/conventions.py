@@ -1,7 +1,7 @@
 """ECE, AdaECE and classwise ECE as computed by public implementations that differ from ours.
 
 For comparison with published numbers, not as objectives. Each is a rule that maps a confidence to a
-bin index, or to none.
+bin index, or to none; or a mean over groups of samples.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from trainables.metrics.binned import equal_mass_index
+from trainables.metrics.binned import equal_mass_index, equal_width_index
 from trainables.metrics.scores import top_label
 
 # Bin index of a confidence in none of the bins.
@@ -29,7 +29,7 @@ class Convention(NamedTuple):
     used_by: str
     rule: str
     loses: str
-    value: Callable[[Tensor, Tensor, int], Tensor]  # of logits, labels, bins
+    value: Callable[..., Tensor]  # of logits, labels, bins; in OF_GROUPS, and groups
 
 
 # ---- equal-width bins ----------------------------------------------------------------------------
@@ -138,6 +138,16 @@ def _top_label(
     return value
 
 
+def _mean_of_groups(logits: Tensor, labels: Tensor, bins: int, groups: Tensor) -> Tensor:
+    """The mean over groups of each one's ECE, over equal-width bins."""
+    confidence, hits = top_label(logits, labels)
+    total = int(groups.max()) + 1
+    gaps = torch.zeros(total * bins, dtype=torch.float64, device=logits.device)
+    gaps.index_add_(0, groups * bins + equal_width_index(confidence, bins), hits - confidence)
+    errors = gaps.view(total, bins).abs().sum(dim=1) / groups.bincount()
+    return errors.mean()
+
+
 def _seen_classes(logits: Tensor, labels: Tensor, bins: int) -> Tensor:
     """Classwise ECE over the classes up to the largest label."""
     columns = logits.double().softmax(dim=-1).T.contiguous()[: int(labels.max()) + 1]
@@ -207,6 +217,26 @@ CONVENTIONS = {
 }  # fmt: skip
 
 
-def by_convention(logits: Tensor, labels: Tensor, bins: int = 15) -> dict[str, float]:
-    """The value under every convention. logits: [N, K]; labels: [N] int64."""
-    return {name: float(one.value(logits, labels, bins)) for name, one in CONVENTIONS.items()}
+# Of samples that belong together, such as the pixels of an image.
+OF_GROUPS = {
+    "mean_of_groups": Convention(
+        "ece", "averages over images",
+        "each group's own ECE, averaged; biased upward: few rows a bin", "", _mean_of_groups),
+}  # fmt: skip
+
+
+def convention(name: str) -> Convention:
+    """The convention of that name."""
+    return {**CONVENTIONS, **OF_GROUPS}[name]
+
+
+def by_convention(
+    logits: Tensor, labels: Tensor, bins: int = 15, groups: Tensor | None = None
+) -> dict[str, float]:
+    """The value under every convention. logits: [N, K]; labels: [N] int64; groups: [N] int64, from
+    0 on, if samples belong together."""
+    found = {name: float(one.value(logits, labels, bins)) for name, one in CONVENTIONS.items()}
+    if groups is not None:
+        for name, one in OF_GROUPS.items():
+            found[name] = float(one.value(logits, labels, bins, groups))
+    return found
