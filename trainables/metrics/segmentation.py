@@ -20,10 +20,9 @@ def mean_intersection_over_union(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def mean_intersection_over_union_without_0(logits: Tensor, labels: Tensor) -> Tensor:
-    """The same mean without class 0, the background; NaN if no other class occurs. Liu et al. 2022.
+    """The same mean without class 0, the background; NaN if no other class occurs.
 
-    Their rows are without void and background; here rows of class 0 count where another class is
-    predicted.
+    As in the code of Liu et al. 2022, whose mean counts a class that does not occur as 0.
     """
     return _mean(logits, labels, first=1)
 
