@@ -87,6 +87,7 @@ def changed(root: Path, name: str, content: bytes | None) -> None:
         ({"images/3.png": photo(0, (4, 5))}, "{root}/images/3.png is 5x4 pixels, {root}/images/0"),
         ({"train.txt": b"0\n1\n8\n9\n"}, "train.txt has 2 names without an image, e.g. '8'"),
         ({"train.txt": b"0\n1\n0.png\n"}, "train.txt has '0' more than once"),
+        ({"test.txt": b"0\n"}, "no split of {root} is called train"),
         ({"train.txt": b"0\n1\n", "test.txt": b"1\n"}, "test.txt has '1', which {root}/train.txt"),
     ],
 )

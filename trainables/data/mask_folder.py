@@ -29,7 +29,7 @@ class MaskFolder(MaskFiles):
 
     Which images a split has stands in PATH/train.txt, validation.txt (valid, val, dev) and
     test.txt, a name on each line; with only train and validation, the latter becomes the sealed
-    test split. `splits` names other files. Without PATH/train.txt, all images are train.
+    test split. `splits` names other files. Without such files, all images are train.
     """
 
     splits: dict[str, str] | None = text(
@@ -137,9 +137,9 @@ class MaskFolder(MaskFiles):
         """The file of each split's names; none where all images are train."""
         there = {file.stem: file for file in sorted(Path(self.path).glob("*.txt"))}
         if self.splits is None:
-            if not any(name.lower() in KNOWN_NAMES["train"] for name in there):
-                return {}
-            names = split_names(None, list(there), self.path)
+            known = set(chain.from_iterable(KNOWN_NAMES.values()))
+            lists = [name for name in there if name.lower() in known]
+            names = split_names(None, lists, self.path) if lists else {}
             return {ours: there[theirs] for ours, theirs in names.items()}
         found = {ours: Path(self.path) / theirs for ours, theirs in self.splits.items()}
         for file in found.values():
