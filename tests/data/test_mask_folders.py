@@ -6,6 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from search_spaces import strict_yaml
+from study.schema.reading import read_spec
+from study.schema.spec import StudySpec
 from tests.data.pngs import MASKS, WRONG, encoded, error_of, photo, stored
 from trainables.data.mask_folder import MaskFolder
 from trainables.data.voc import CLASSES, Voc
@@ -137,3 +140,21 @@ def test_a_voc_file_that_is_missing(tmp_path: Path) -> None:
     file.unlink()
     said = f"train.txt names 1 file that cannot be found, e.g. {file}"
     assert said in error_of(Voc(path=str(tmp_path), size=8)).problem
+
+
+# ---- a study -------------------------------------------------------------------------------------
+
+
+def test_class_names_in_a_file_beside_the_study(tmp_path: Path) -> None:
+    """The file may move; names in a list are of the study."""
+
+    def spec(classes: Any) -> StudySpec:
+        data = {"name": "mask_folder", "path": "street", "classes": classes}
+        study = {"name": "s", "data": data, "model": "unet", "methods": ["cross_entropy"]}
+        (tmp_path / "s.yaml").write_text(strict_yaml.dump(study))
+        return read_spec(tmp_path / "s.yaml")
+
+    found = spec("names.txt")
+    assert found.data.classes == str(tmp_path / "names.txt")
+    assert found.meaning() == spec("other.txt").meaning()
+    assert spec(["a", "b"]).meaning()["data"]["classes"] == ["a", "b"]

@@ -174,9 +174,8 @@ def read_pairs(masks: Mapping[Path, Path], size: Size, progress: Progress = noth
     check_memory(len(files), (first[0] + 1, *first[1:]))
 
     def pair(file: Path) -> tuple[np.ndarray, np.ndarray]:
-        image = of_file(file, decode, size)
+        image, shape = of_file(file, _with_shape, size)
         check_alike(file, image.shape[:2], files[0], first[1:])
-        shape = of_file(file, shape_of, None)[1:]
         return image, _mask(masks[file], shape, size)
 
     decoded = of_each(files, pair, progress)
@@ -188,6 +187,11 @@ def read_pairs(masks: Mapping[Path, Path], size: Size, progress: Progress = noth
         whole[len(decoded), :channels] = image.transpose(2, 0, 1)
         whole[len(decoded), channels] = mask
     return whole
+
+
+def _with_shape(encoded: bytes, size: Size) -> tuple[np.ndarray, tuple[int, int]]:
+    """The image, and (height, width) before it was resized."""
+    return decode(encoded, size), shape_of(encoded)[1:]
 
 
 def _mask(file: Path, shape: tuple[int, int], size: Size) -> np.ndarray:

@@ -213,7 +213,8 @@ def _check_train(train: _Present, num_classes: int, legend: Legend) -> None:
     absent = np.flatnonzero(train.pixels[:num_classes] == 0)
     if len(absent) and legend.names is not None:
         found = f"no mask of train has the class '{legend.names[absent[0]]}' ({absent[0]})"
-        raise FieldError("mask", found, "Add one, or leave the class out of masks and `classes`.")
+        mend = "Add one, raise `limit` if there is one, or leave the class out of `classes`."
+        raise FieldError("mask", found, mend)
     if len(absent):
         found = f"no mask of train has the class {absent[0]}, but the largest is {num_classes - 1}"
         raise FieldError("mask", found, "Number the classes from 0 without gaps.")
