@@ -45,7 +45,9 @@ class Deeplabv3(Model):
 
     def origin(self) -> Origin | None:
         file = self._file()
-        return file and Origin(self._full_name, digest_of(file), "torchvision")
+        if file is None:
+            return None
+        return Origin(self._full_name, digest_of(file), "torchvision")
 
     def build(self, input_shape: tuple[int, int, int], num_classes: int) -> Network:
         """Raises FieldError: images of other channels, or weights that cannot be had."""
