@@ -3,21 +3,25 @@
 PyTorch's FakeTensorMode would do, but a backward pass of its tensors asks CUDA's driver.
 """
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from tests.masks import masks_and_config
 from tests.pretended_gpu import GPU, Watched, pretended_gpu
 from trainables import methods, models
 from trainables.config import TrialConfig
-from trainables.loading import trial_data
+from trainables.loading import batches, trial_data
+from trainables.loading.trial_data import TrialData
 from trainables.training.learner import Learner
 
 SMALL = 2**17  # bytes, too few for the images
 ROWS = {"data": {"name": "gaussian_clusters", "train": 1000}, "model": "mlp", "batch_size": 256}
 # They choose the next epoch's samples by what they saw.
 ORDERING = {"sample_prioritization"}
+READ_OF_MASKS = {"nonzero", "_local_scalar_dense"}
 OF_IMAGES = [
     name
     for name in models.names()
@@ -140,3 +144,17 @@ def test_a_mixture_and_a_reading_would_be_seen() -> None:
         assert watched.mixed == ["add"]
         assert there.sum().item() == 0.0 and there.cpu().tolist() == [0.0] * 3
         assert watched.reads == ["_local_scalar_dense", "_to_copy"]
+
+
+@pytest.mark.parametrize("place", ["resident", "streamed"])
+def test_two_epochs_of_images_with_masks(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which pixels are labelled is read on the host: the steps are eager, and say so."""
+    monkeypatch.setattr(batches, "place_of", lambda size, device: place)
+    with pretended_gpu() as watched:
+        config, data = masks_and_config(tmp_path, method="focal", epochs=2, capture="on")
+        made = Learner(config, TrialData(data.prepared, GPU, config.data.augment, None), GPU)
+        assert made.train.place == place
+        assert made.eager_because == "a step waits for the device, which pixels are labelled"
+        assert set(trained(watched, made)) <= READ_OF_MASKS
