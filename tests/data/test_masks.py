@@ -46,7 +46,9 @@ def test_the_mask_is_the_last_channel_of_its_image(tmp_path: Path) -> None:
 
 def test_grey_images_among_colours_and_splits_among_each_other(tmp_path: Path) -> None:
     images = [photo(value, mode="L" if value else "RGB") for value in range(4)]
-    path = good(tmp_path / "a.parquet", image=images, split=["train", "test", "train", "train"])
+    masks = [{"bytes": encoded(mask), "path": "a.png"} for mask in MASKS]  # as on data hubs
+    split = ["train", "test", "train", "train"]
+    path = good(tmp_path / "a.parquet", image=images, mask=masks, split=split)
     raw = parquet(path).read()
     assert raw.train.images[:, :3, 1, 1].tolist() == [[value] * 3 for value in (0, 2, 3)]
     assert raw.train.images[:, 3].tolist() == stored([MASKS[0], MASKS[2], MASKS[3]])
@@ -225,8 +227,9 @@ def test_columns_that_are_no_masks_or_labels(
 def test_mixed_sizes_become_one(tmp_path: Path) -> None:
     images = [photo(0), photo(0), photo(0, (3, 6)), photo(0)]
     masks = [*map(encoded, MASKS[:2]), encoded(MASKS[2][:3]), encoded(MASKS[3])]
-    path = good(tmp_path / "a.parquet", image=images, mask=masks)
+    path = good(tmp_path / "a.parquet", image=images, mask=masks, label=[0, 1, 0, 1])
     assert parquet(path, size=[3, 4]).read().train.images.shape == (3, 4, 3, 4)
+    assert Parquet(path=str(path), size=2).read().train.images.shape == (3, 3, 2, 2)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Images in parquet files as on data hubs: one row per sample, an encoded image and its label.
+"""Images in parquet files as on data hubs: a row has an encoded image and its label or mask.
 
 A file with a column of split names, or a folder with one file per split (`train.parquet`) or its
 shards (`train-00000-of-00002.parquet`).
