@@ -1,10 +1,9 @@
 """What the intervals of mIoU cover: a table of docs/uncertainty.md.
 
-    python -m benchmarks.experiments.coverage_of_overlaps  # five minutes of one core; Markdown
+    python -m benchmarks.experiments.coverage_of_overlaps  # four minutes of one core; Markdown
 
 The designs and models of coverage_of_groups.py, unsure ones; of classes that are about as frequent,
-and of classes of which the seldom ones have one label in 200. In brackets, rows resampled one by
-one.
+and of classes of which the seldom ones have one label in 200.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.experiments.coverage import LIFTS, Population, evidence, softmax
-from benchmarks.experiments.coverage_of_groups import MODELS, Design, both, sets
+from benchmarks.experiments.coverage_of_groups import MODELS, Design, sets
 from study.uncertainty.bootstrap import measured
 from study.uncertainty.intervals import LEVEL, intervals, of_difference, widened
 from study.uncertainty.resampling import Draws
@@ -53,19 +52,16 @@ def overlaps_of(model: Population) -> NDArray[np.float64]:
 
 
 def held(models: list[Population], design: Design, count: int) -> Iterator[NDArray[np.bool_]]:
-    """Of each set, by group and by row, as in MODELS, and by metric: whether the interval holds the
-    truth."""
+    """Of each set, as in MODELS and by metric: whether the interval holds the truth."""
     one, other = map(overlaps_of, models)
     truths = np.stack([one, other, other - one])
     for predictions in sets(models, design, count):
-        found = np.array([intervals_of(predictions, by) for by in ("group", "row")])
+        found = np.array(intervals_of(predictions))
         yield (found[..., 0] <= truths) & (truths <= found[..., 1])
 
 
-def intervals_of(predictions: list[Predictions], by: str) -> list[list[tuple[float, float]]]:
+def intervals_of(predictions: list[Predictions]) -> list[list[tuple[float, float]]]:
     """The ends of the intervals, as in MODELS and by metric."""
-    if by == "row":
-        predictions = [Predictions(one.logits, one.labels) for one in predictions]
     draws = Draws.of(len(predictions[0].labels), RESAMPLES, 0, predictions[0].groups)
     parts = [measured(one, draws, METRICS)[""] for one in predictions]
     own = [intervals(part, wanted=METRICS) for part in parts]
@@ -87,10 +83,9 @@ def main() -> None:
     print("|---" * (3 + len(METRICS)) + "|")
     for design in DESIGNS:
         for name, rarest in RAREST.items():
-            by = np.mean(list(held(two_models(rarest), design, given.sets)), axis=0)
-            for number, model in enumerate(MODELS):
-                cells = [str(design), name, model]
-                cells += [both(by[:, number, metric].tolist()) for metric in range(len(METRICS))]
+            shares = np.mean(list(held(two_models(rarest), design, given.sets)), axis=0)
+            for model, covered in zip(MODELS, shares, strict=True):
+                cells = [str(design), name, model, *(f"{share:.3f}" for share in covered)]
                 print(f"| {' | '.join(cells)} |", flush=True)
 
 
