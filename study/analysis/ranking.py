@@ -141,7 +141,7 @@ def rules_of(study: Study) -> Rules:
         study.own_objectives,
         study.constraints,
         recorded.majority or 0.0,
-        recorded.sizes["validation"],
+        recorded.measured("validation"),
         recorded.groups is not None,
         recorded.least_accuracy,
     )

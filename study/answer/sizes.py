@@ -103,19 +103,23 @@ def _floors(networks: Networks, wanted: Collection[str], resamples: int, level: 
 class Resize:
     """The larger of validation and test, its samples, and the size of the smaller.
 
-    unit: what the groups of the larger are called, if samples belong together.
+    unit: what the groups of the larger are called, if samples belong together. called: what
+    samples are.
     """
 
     larger: str
     samples: int
     size: int
     unit: str | None = None
+    called: str = "samples"
 
     @classmethod
     def of(cls, search: Study) -> Resize:
         sizes = {split: search.recorded.sizes[split] for split in ("validation", "test")}
         smaller, larger = sorted(sizes, key=lambda split: sizes[split])
-        return cls(larger, sizes[larger], sizes[smaller], search.recorded.unit_in(larger))
+        recorded = search.recorded
+        unit = recorded.unit_in(larger)
+        return cls(larger, sizes[larger], sizes[smaller], unit, recorded.called)
 
     @property
     def equal(self) -> bool:
@@ -180,14 +184,14 @@ def _compared(names: Collection[str], resize: Resize) -> str:
         what = f"about {resize.size:,} are drawn, whole {resize.unit} without replacement"
     if labels := _labels(drawn):
         said.append(
-            f"shrinkage of {labels} compares {resize.size:,} samples with {resize.size:,}, since"
-            f" fewer samples give larger errors: of {resize.larger}'s {resize.samples:,},"
-            f" {what} (mean of {DRAWS} draws)."
+            f"shrinkage of {labels} compares {resize.size:,} {resize.called} with {resize.size:,},"
+            f" since fewer {resize.called} give larger errors: of {resize.larger}'s"
+            f" {resize.samples:,}, {what} (mean of {DRAWS} draws)."
         )
     if others := _labels([name for name in errors if name not in drawn]):
         said.append(
             f"shrinkage of {others} compares errors of {resize.size:,} and {resize.samples:,}"
-            " samples as they are."
+            f" {resize.called} as they are."
         )
     return " ".join(said)
 

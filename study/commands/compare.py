@@ -105,7 +105,7 @@ def _print(pair: Pair, level: float) -> None:
             f"{name} {value:.4g}" for name, value in pair.reference_values().items()
         )
         volumes = ", ".join(f"{side.name} {pair.hypervolume(side):.4g}" for side in pair.sides)
-        samples = f"{pair.one.study.recorded.sizes['validation']:,} validation samples of both"
+        samples = f"{pair.one.study.recorded.shown('validation')} of both"
         console.say(f"hypervolume better than {reference}: {volumes}; {samples}")
         _print_between(pair, level)
     if pair.differences:

@@ -272,11 +272,7 @@ def _first_column(found: Confirmation) -> str:
 def _legend(study: Study) -> str:
     """What the columns are. study: the confirmation."""
     recorded = study.recorded
-    validation = f"{recorded.sizes['validation']} samples"
-    test = f"{recorded.sizes['test']} samples"
-    if recorded.groups is not None:
-        validation += f", {recorded.resampled('validation')}"
-        test += f", {recorded.resampled('test')}"
+    validation, test = (", ".join(recorded.sizes_of(split)) for split in ("validation", "test"))
     if study.confirms_itself:
         return (
             f"n: seeds. validation ({validation}) and test ({test}): mean and standard deviation"

@@ -103,7 +103,7 @@ def pareto(
             found.candidates,
             opened.objectives,
             opened.title,
-            opened.recorded.sizes["validation"],
+            opened.recorded.shown("validation"),
             found.analysis,
             found.knee,
             found.ranking.set_aside,
@@ -244,7 +244,7 @@ def _print(found: Front, knee: TrialRecord) -> None:
     analysis = found.analysis
     say_afterwards(study)
     console.print(front_table(found.front, study.objectives, analysis=analysis))
-    size = study.recorded.sizes["validation"]
+    size = study.recorded.shown("validation")
     intervals = "values without intervals"
     if analysis is not None:
         of = "" if analysis.unit is None else f" of {analysis.unit}"
@@ -258,10 +258,7 @@ def _print(found: Front, knee: TrialRecord) -> None:
     what = "knee" if len(study.objectives) > 1 else "best"
     how = "a compromise as served" if len(found.front) > 1 else "as served"
     console.say(f"{what}: {knee.name} ({how}: {served})")
-    console.say(
-        f"hypervolume {found.volume:.4g} better than {reference}; {size} validation samples,"
-        f" {intervals}"
-    )
+    console.say(f"hypervolume {found.volume:.4g} better than {reference}; {size}, {intervals}")
     aside = [set_aside_line(ranking.set_aside), ranking.rules.no_test]
     cautions = [f"{caution}." for caution in study.recorded.shared or ()]
     for line in filter(None, [*aside, study.serves_note, *cautions]):
@@ -310,10 +307,10 @@ def _compare(
     console.print(differences_table(study, found, one.name, other.name, level, bare))
     recorded = study.recorded
     console.say(
-        f"{recorded.sizes['validation']} validation samples{recorded.in_groups('validation')}, the"
-        f" same {resamples:,} resamples for both. as good: the interval lies within what matters;"
-        f" better, worse: it excludes 0, which happens for {percent(1 - level)} of metrics of equal"
-        " trials; not told apart: it contains 0. See docs/uncertainty.md."
+        f"{recorded.shown('validation')}, the same {resamples:,} resamples for both. as good: the"
+        " interval lies within what matters; better, worse: it excludes 0, which happens for"
+        f" {percent(1 - level)} of metrics of equal trials; not told apart: it contains 0. See"
+        " docs/uncertainty.md."
     )
     console.say(
         "The intervals are of these two trained networks, one seed each, not of their methods; the"

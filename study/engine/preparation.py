@@ -310,8 +310,11 @@ def record_spec(
 
 def _with_groups(recorded: Recorded, data: Dataset, prepared: Prepared) -> Recorded:
     """With what is recorded of samples that belong together, if any do."""
-    if prepared.input_shape.marked:
-        recorded = replace(recorded, least_accuracy=_least_accuracy(prepared))
+    inputs = prepared.input_shape
+    if inputs.marked and not prepared.groups:
+        # The pixels of an image belong together.
+        of_images = replace(recorded, groups=dict(prepared.sizes), unit=inputs.noun)
+        return replace(of_images, least_accuracy=_least_accuracy(prepared))
     if not prepared.groups:
         return recorded
     return replace(

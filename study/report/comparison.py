@@ -87,6 +87,7 @@ class Block:
     matters: Mapping[str, float] = field(default_factory=dict)  # by metric, where the study says it
     floors: Mapping[str, Mapping[str, Floor]] = field(default_factory=dict)  # by row and metric
     afterwards: str = ""  # what is said of objectives given afterwards
+    called: str = "samples"  # what its samples are called
 
     def cells(self, metric: str) -> list[Cell | None]:
         """One per row; None if not measured."""
@@ -193,6 +194,7 @@ def block_of_search(study: Study, records: Trials) -> Block:
         tuple(notes),
         study.recorded.in_groups("validation"),
         afterwards=study.afterwards,
+        called=study.recorded.called,
     )
 
 
@@ -233,6 +235,7 @@ def block_of_tests(
         study.recorded.in_groups("test"),
         matters=study.matters,
         afterwards=study.afterwards,
+        called=study.recorded.called,
     )
 
 

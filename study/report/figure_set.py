@@ -176,7 +176,7 @@ def _front(gallery: Gallery) -> Drawn:
         gallery.records,
         study.objectives,
         study.title,
-        study.recorded.sizes["validation"],
+        study.recorded.shown("validation"),
         gallery.analysis,
         gallery.ranking.knee,
         gallery.ranking.set_aside,
@@ -193,7 +193,7 @@ def _reliability(gallery: Gallery) -> Drawn:
     found = diagram(predictions)
     title = f"{gallery.study.title}: {record.name}"
     panels = dict(zip(HEADINGS, (found.raw, found.scaled), strict=True))
-    units = gallery.study.recorded.grouped("validation")
+    units = gallery.study.recorded.in_bins("validation")
     figure = figures.draw_reliability(panels, title, len(predictions.labels), *units)
     yield f"reliability-{record.label}-{record.number:04d}", figure
 

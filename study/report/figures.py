@@ -58,13 +58,14 @@ def draw_reliability(
     panels: Mapping[str, Reliability],
     title: str,
     samples: int,
+    shown: str = "",
     unit: str | None = None,
-    in_groups: str = "",
+    counted: str = "samples",
 ) -> Figure:
     """Accuracy against confidence over the consistency bands, and below them the samples per bin.
 
-    panels: drawn side by side, by heading (`raw`, `after temperature`). unit, in_groups: as in
-    `bins_note`.
+    panels: drawn side by side, by heading (`raw`, `after temperature`). shown: the samples, in
+    words; unit, counted: as in `bins_note`.
     """
     figure = new_figure()
     grid = figure.subplots(
@@ -80,21 +81,21 @@ def draw_reliability(
         lower.set_ylim(0.7, samples * 1.5)
         lower.set_xlabel("confidence", fontsize=TEXT)
     grid[0, 0].set_ylabel("accuracy", fontsize=TEXT)
-    grid[1, 0].set_ylabel("samples", fontsize=TEXT)
-    note = wrapped(bins_note(samples, unit, in_groups))
+    grid[1, 0].set_ylabel(counted, fontsize=TEXT)
+    note = wrapped(bins_note(shown or f"{samples:,} validation samples", unit, counted))
     finish(figure, list(grid.flat), title, _bin_entries(), note, 2.6)
     return figure
 
 
-def bins_note(samples: int, unit: str | None = None, in_groups: str = "") -> list[str]:
+def bins_note(shown: str, unit: str | None = None, counted: str = "samples") -> list[str]:
     """The sentences below a reliability diagram.
 
-    unit: as in `statement`. in_groups: ` (12 patients)`, of the samples.
+    shown: the samples, in words. unit: as in `statement`. counted: what bins hold.
     """
     return [
         (
-            f"{samples:,} validation samples{in_groups}, top label, {BINS} bins of equal width:"
-            " accuracy against mean confidence, and the samples in each bin."
+            f"{shown}, top label, {BINS} bins of equal width: accuracy against mean confidence, and"
+            f" the {counted} in each bin."
         ),
         statement(unit),
     ]

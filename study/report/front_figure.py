@@ -67,7 +67,7 @@ def draw_front(
     records: Sequence[TrialRecord],
     objectives: Sequence[Objective],
     title: str,
-    samples: int | None = None,
+    split: str = "Validation split",
     analysis: Analysis | None = None,
     knee: TrialRecord | None = None,
     aside: Reasons = NONE,
@@ -76,7 +76,7 @@ def draw_front(
     """Every complete trial by its first two objectives; the front of all and its knee are marked.
 
     One objective gives one strip per method. With more than two the front is marked but not joined:
-    its projection is no staircase. samples: size of the validation split, for the caption. With an
+    its projection is no staircase. split: its size, in words, for the caption. With an
     analysis, trials on the front get interval bars, and markers whose area grows with their share.
     knee: by default that of the objectives. aside: trials set aside, which are not drawn but
     counted. few: why there are no intervals, for the caption. Raises FieldError at `figure` if no
@@ -125,7 +125,7 @@ def draw_front(
     if analysis is not None:
         without = no_intervals_of(one.metric for one in objectives)
         sure = "; ".join(filter(None, (f"bars: {analysis.named}", without)))
-    caption = _caption(len(finished), lying, samples, objectives, analysis, aside, len(bare), sure)
+    caption = _caption(len(finished), lying, split, objectives, analysis, aside, len(bare), sure)
     finish(figure, [axes], title, entries, caption, height)
     return figure
 
@@ -298,7 +298,7 @@ def _entries(
 def _caption(
     trials: int,
     lying: tuple[int, int],
-    samples: int | None,
+    split: str,
     objectives: Sequence[Objective],
     analysis: Analysis | None,
     aside: Reasons,
@@ -310,7 +310,6 @@ def _caption(
     lying: trials outside the axes; those on the front. bare: those on the front that the analysis
     leaves out. sure: whether there are intervals.
     """
-    split = f"{samples:,} validation samples" if samples is not None else "Validation split"
     sentences = [f"{split}; {trials:,} complete trial{'s' * (trials != 1)}; {sure}."]
     if aside:
         sentences.append(f"Not drawn: {set_aside_line(aside)}")

@@ -99,8 +99,10 @@ def gather(
         ],
         "knee": knee and knee.name,
         "hypervolume": number(now.ranking.hypervolume),
-        "samples": recorded.sizes["validation"],
-        "test_samples": f"{recorded.sizes['test']:,} samples{recorded.in_groups('test')}",
+        "samples": recorded.measured("validation"),
+        "counted": recorded.counted,
+        "validation_samples": recorded.shown("validation"),
+        "test_samples": ", ".join(recorded.sizes_of("test")),
         "unit": recorded.unit_in("validation"),
         "resamples": analysis and analysis.resamples,
         "resampled": recorded.resampled("validation"),
@@ -111,9 +113,7 @@ def gather(
         "measured_as_they_are": can_confirm_itself(study),
         "confirmation": confirmation and confirmed(study, confirmation, measured, sizes),
         "reproduce": _reproduce(study, finished, analysis, confirmation),
-        "bins_note": " ".join(
-            bins_note(recorded.sizes["validation"], *recorded.grouped("validation"))
-        ),
+        "bins_note": " ".join(bins_note(*recorded.in_bins("validation"))),
         **drawings,
         "notes": [*notes, *drawings["notes"]],
     }
@@ -204,7 +204,7 @@ def _abstract(
             f" {'is' if len(front) == 1 else 'are'} on the Pareto front: no other trial is at least"
             f" as good in every objective and better in one. {what} is {knee.name} ({values})."
         )
-    samples = counted(study.recorded.sizes["validation"], "sample")
+    samples = ", ".join(study.recorded.sizes_of("validation"))
     sentences.append(
         f"All values are measured on the validation split ({samples}), which is used for"
         " selection: the best of many trials looks better than it is."

@@ -84,7 +84,7 @@ def _of(block: Block) -> str:
         seeds += f", best trial by {block.objectives[0].metric} for methods with a search"
     parts = [
         f"{block.study}: {block.split} split",
-        f"{block.samples:,} samples{block.in_groups}",
+        f"{block.samples:,} {block.called}{block.in_groups}",
         f"{block.classes} classes",
         seeds,
     ]
@@ -214,7 +214,7 @@ def to_latex(table: ComparisonTable) -> str:
     for block in table.blocks:
         lines.append(r"\midrule")
         if len(table.blocks) > 1:
-            name = escaped(f"{block.study} ({block.split}, {block.samples:,} samples)")
+            name = escaped(f"{block.study} ({block.split}, {block.samples:,} {block.called})")
             lines.append(rf"\multicolumn{{{len(columns) + 2}}}{{l}}{{\textit{{{name}}}}} \\")
         for row, cells in zip(block.rows, _lines(block, columns, _latex_cell), strict=True):
             lines.append(" & ".join([escaped(row.label), _runs(row), *cells]) + r" \\")

@@ -160,10 +160,10 @@ def _ring(size: float, places: Values | None = None) -> Line2D:
 
 
 def _caption(pair: Pair, outside: int) -> str:
-    samples = pair.one.study.recorded.sizes["validation"]
+    shown = pair.one.study.recorded.shown("validation")
     counts = " and ".join(f"{len(side.results.ranking.eligible):,}" for side in pair.sides)
     sentences = [
-        f"The same {samples:,} validation samples; {counts} trials that count; no intervals.",
+        f"The same {shown}; {counts} trials that count; no intervals.",
         "Each front was selected on these samples, so that of more trials looks better.",
     ]
     if len(pair.objectives) > 2:

@@ -74,7 +74,7 @@ class Recorded(Record):
 
     def unit_in(self, split: str) -> str | None:
         """What the groups of a split are called; None where each sample is by itself."""
-        if self.groups is None or self.groups.get(split) in (None, self.sizes[split]):
+        if self.groups is None or self.groups.get(split) in (None, self.measured(split)):
             return None
         return self.unit or "groups"
 
@@ -82,6 +82,28 @@ class Recorded(Record):
     def noun(self) -> str:
         """What its samples are called: images, or rows."""
         return NOUNS[self.kind or "image"]
+
+    @property
+    def called(self) -> str:
+        """What a table calls its samples: samples; images where each pixel has a class."""
+        return self.noun if self.marked else "samples"
+
+    def measured(self, split: str) -> int:
+        """How many predictions the metrics of a split are of: its samples, or pixels of them."""
+        return self.sizes[split] if self.rows is None else self.rows[split]
+
+    @property
+    def counted(self) -> str:
+        """What its metrics are means over: samples, or pixels."""
+        return "pixels" if self.marked else "samples"
+
+    def shown(self, split: str) -> str:
+        """`360 validation samples (36 patients)`; with masks `101 test images (9,696 pixels)`."""
+        return f"{self.sizes[split]:,} {split} {self.called}{self.in_groups(split)}"
+
+    def sizes_of(self, split: str) -> list[str]:
+        """`360 samples`, `36 patients`; with masks `101 images`, `9,696 pixels`."""
+        return [count_of(self.sizes[split], self.called), *self._beside(split)]
 
     @property
     def all_sizes(self) -> str:
@@ -101,12 +123,25 @@ class Recorded(Record):
         return count_of(*self.units(split))
 
     def in_groups(self, split: str) -> str:
-        """` (214 patients)`, beside the samples of a split; empty if each is by itself."""
-        return "" if self.groups is None else f" ({self.resampled(split)})"
+        """` (214 patients)`, beside the samples of a split; empty if each is by itself.
 
-    def grouped(self, split: str) -> tuple[str | None, str]:
-        """`unit_in` and `in_groups` of a split."""
-        return self.unit_in(split), self.in_groups(split)
+        With masks ` (9,696 pixels)`, or ` (9,696 pixels, 12 patients)`.
+        """
+        found = self._beside(split)
+        return f" ({', '.join(found)})" if found else ""
+
+    def _beside(self, split: str) -> list[str]:
+        """What is said beside the samples of a split: pixels that are measured, and groups."""
+        found = []
+        if self.rows is not None and split != "train":
+            found.append(count_of(self.rows[split], "pixels"))
+        if self.groups is not None and not (self.marked and self.unit == self.noun):
+            found.append(self.resampled(split))
+        return found
+
+    def in_bins(self, split: str) -> tuple[str, str | None, str]:
+        """`shown`, `unit_in` and `counted` of a split: what a diagram of its bins says."""
+        return self.shown(split), self.unit_in(split), self.counted
 
     def too_few(self, split: str) -> str:
         """Why a split has no intervals, as `trainables.kinds.too_few` says it; else empty."""

@@ -51,7 +51,7 @@ function measures(study) {
 }
 
 // As a heading: `ECE as trained` beside `ECE after temperature`. What a temperature cannot change has one name.
-const UNCHANGED = ["accuracy", "error", "top5_accuracy"];
+const UNCHANGED = ["accuracy", "error", "top5_accuracy", "miou", "miou_without_0"];
 function shortText({ name, plain, label }, names) {
   if (name.startsWith("ts_")) return `${plain} after temperature`;
   return names.has(`ts_${name}`) && !UNCHANGED.includes(name) ? `${plain} as trained` : label;

@@ -51,7 +51,7 @@ function diagram(page, study, trial, which, title) {
   const toCount = scale(Math.log(0.7), Math.log(1.5 * study.samples), 0, foot);
   const powers = Array.from({ length: Math.floor(Math.log10(study.samples)) + 1 }, (_, k) => 10 ** k);
   const svg = s("svg", { viewBox: `0 0 ${left + size + 8} ${base + 34}`, role: "img", class: "reliability", "aria-label":
-    `Reliability diagram of ${trial.name}, ${title}: ECE ${metricText(ece)}, ${bins.length} of ${page.bins} bins contain samples` });
+    `Reliability diagram of ${trial.name}, ${title}: ECE ${metricText(ece)}, ${bins.length} of ${page.bins} bins contain ${study.counted}` });
   svg.append(
     s("text", { class: "title", x: 2, y: 13 }, `${title}: ECE ${metricText(ece)}`),
     s("g", { class: "grid" }, [0, 0.5, 1].flatMap((tick) => [
@@ -65,7 +65,7 @@ function diagram(page, study, trial, which, title) {
       return [
         s("rect", { class: "band", x, width: wide, y: toY(high / count), height: toY(low / count) - toY(high / count) }),
         s("rect", { class: "count", x: x + 0.075 * wide, width: 0.85 * wide, y: base - tall, height: tall },
-          s("title", {}, plural(count, "sample"))),
+          s("title", {}, plural(count, study.counted.replace(/s$/, "")))),
       ];
     }),
     s("line", { class: "diagonal", x1: toX(0), y1: toY(0), x2: toX(1), y2: toY(1) }),
@@ -78,7 +78,7 @@ function diagram(page, study, trial, which, title) {
       s("text", { x: left - 5, y: base - toCount(Math.log(power)) + 4, "text-anchor": "end" }, power < 1e4 ? String(power) : compactText(power))),
     s("text", { class: "axis", x: left + size / 2, y: base + 28, "text-anchor": "middle" }, "confidence"),
     s("text", { class: "axis", transform: `translate(11,${top + size / 2}) rotate(-90)`, "text-anchor": "middle" }, "accuracy"),
-    s("text", { class: "axis", transform: `translate(11,${base - foot / 2}) rotate(-90)`, "text-anchor": "middle" }, "samples"),
+    s("text", { class: "axis", transform: `translate(11,${base - foot / 2}) rotate(-90)`, "text-anchor": "middle" }, study.counted),
   );
   return svg;
 }
@@ -132,7 +132,7 @@ function binsTable(page, study, trial) {
   const byBin = ({ bins }) => new Map(bins.map((row) => [row[0], row]));
   const [raw, scaled] = [byBin(trial.raw), byBin(trial.scaled)];
   const cells = (row) => (row ? [countText(row[1]), row[2].toFixed(3), (row[3] / row[1]).toFixed(3)] : ["0", NONE, NONE]);
-  const numbers = ["samples", "confidence", "accuracy"];
+  const numbers = [study.counted, "confidence", "accuracy"];
   return sheet(study, `Bins of ${trial.name}`, h("table", { class: "numbers" },
     h("thead", {},
       h("tr", {}, h("td"), page.headings.map((name) => h("th", { scope: "colgroup", colspan: "3" }, name))),

@@ -144,7 +144,7 @@ function noiseSection(page, study, view) {
   const most = noiseRow(study).trials;
   return [
     h("p", {}, "Methods without searched hyperparameters were repeated with fresh seeds: mean ± one standard deviation, all on " +
-      `the same ${countText(study.samples)} validation samples (variation between samples is not included). A standard deviation ` +
+      `the same ${study.validation_samples} (variation between samples is not included). A standard deviation ` +
       `estimated from ${plural(most, "value")} is itself known only to about ${Math.round(100 / Math.sqrt(2 * (most - 1)))}%.`),
     sheet(study, "Noise floor", h("table", {},
       h("caption", { class: "hidden" }, "Spread over fresh seeds"),

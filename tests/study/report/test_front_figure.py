@@ -67,7 +67,7 @@ def drawn(figure):
 
 
 def test_names_of_axes_legend_title_and_caption():
-    figure = draw_front(HAND, BOTH, "digits", samples=1437)
+    figure = draw_front(HAND, BOTH, "digits", "1,437 validation samples")
     (axes,) = figure.axes
     assert axes.get_xlabel() == "accuracy, validation (higher is better)"
     assert axes.get_ylabel() == "ECE, validation (lower is better)"
@@ -124,7 +124,7 @@ def test_methods_differ_in_colour_and_in_marker():
 )
 def test_nothing_overlaps_or_leaves_the_page(objectives, labels):
     figure = draw_front(
-        study(labels), objectives, "accuracy against calibration error", samples=360
+        study(labels), objectives, "accuracy against calibration error", "360 validation samples"
     )
     figure.draw_without_rendering()
     renderer = figure.canvas.get_renderer()
@@ -245,7 +245,7 @@ def test_nothing_to_draw(records, problem, tmp_path):
 )
 def test_front_figure_writes_by_suffix(suffix, begin, tmp_path):
     file = tmp_path / "figures" / f"front.{suffix}"
-    write_figure(file, partial(draw_front, study(), BOTH, "digits", samples=360))
+    write_figure(file, partial(draw_front, study(), BOTH, "digits"))
     assert file.read_bytes().startswith(begin)
     assert b"/Type3" not in file.read_bytes()
 

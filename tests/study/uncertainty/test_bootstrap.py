@@ -416,7 +416,7 @@ def test_trials_to_compare_are_found_by_name(study):
 def test_the_figure_draws_the_intervals_and_says_so(study):
     made, records = study
     analysis = analyse(made, records, 100)
-    (axes,) = (figure := draw_front(records, made.objectives, "made", 400, analysis)).axes
+    (axes,) = (figure := draw_front(records, made.objectives, "made", "400 samples", analysis)).axes
     bars = [line.get_xydata().tolist() for line in axes.lines if line.get_linewidth() == 0.6]
     accuracy, ece = (analysis.intervals["focal/0000"][name] for name in ("accuracy", "ece"))
     assert [[accuracy.low, ece.estimate], [accuracy.high, ece.estimate]] in [
@@ -428,7 +428,7 @@ def test_the_figure_draws_the_intervals_and_says_so(study):
     assert axes.get_ylim()[0] <= ece.low and axes.get_xlim()[1] >= accuracy.high
     assert "bars: 95% intervals" in figure.get_supxlabel()
     caption = draw_front(
-        records, made.objectives, "made", 400, analyse(made, records, 100, level=0.9)
+        records, made.objectives, "made", "400 samples", analyse(made, records, 100, level=0.9)
     ).get_supxlabel()
     assert "bars: 90% intervals" in caption and "95%" not in caption
 
