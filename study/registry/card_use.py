@@ -60,9 +60,13 @@ def _of_arrays(facts: Facts) -> list[str]:
     """Of a model of one float32 array."""
     noun = NOUNS[facts.get("kind", "image")]
     shape = ", ".join(str(size) for size in facts["input_shape"])
+    pixels = []
+    if facts.get("marked"):
+        pixels = ["masks = probs.argmax(axis=1)  # [N, H, W], the number of each pixel's class"]
     return [
         f'probs = model.predict({noun}.astype("float32"))  # NumPy, [N, {shape}]',
         f"probs = model.predict({noun}.float().cpu().numpy())  # torch",
+        *pixels,
         "import json",
         f'json.dump({{"inputs": {noun}.tolist()}}, open("request.json", "w"))',
     ]

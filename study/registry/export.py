@@ -40,7 +40,7 @@ from trainables.loading.cache import load_split
 from trainables.loading.frozen import features_of
 from trainables.machine import versions
 from trainables.metrics import scores
-from trainables.outputs.classifier import batches
+from trainables.outputs.classifier import predicted
 from trainables.outputs.predictions import Predictions
 from trainables.plain import Value
 from trainables.plugins import name_of
@@ -167,7 +167,7 @@ def _candidate(
         samples = load_split(features, "validation").images
         logits_of = classifier.network.head
     with torch.inference_mode():
-        logits = torch.cat([logits_of(batch) for batch in batches(samples)])
+        logits = predicted(logits_of, samples, split.positions)
         probs = (logits / classifier.temperature).softmax(dim=-1).numpy()
     difference = _agreement(record, Predictions(logits, split.labels), stored)
     facts = {
@@ -188,7 +188,7 @@ def _candidate(
         "probabilities_sha256": probabilities_digest(probs),
         "predictions_sha256": record.digests["predictions.npz"],
         "model_sha256": record.digests["model.pt"],
-        "metrics": metrics_of_probs(probs, split.labels),
+        "metrics": metrics_of_probs(probs, split.labels, prepared.also),
         "metrics_of_trial": record.metrics,
         "epoch": record.epoch,
         "device": record.device,
@@ -198,6 +198,8 @@ def _candidate(
     inputs = prepared.input_shape
     if inputs.kind != "image":
         facts["kind"] = inputs.kind
+    if inputs.marked:
+        facts |= {"marked": True, "num_images": prepared.sizes["validation"]}
     if study.recorded.groups is not None:
         facts["validation_groups"] = study.recorded.resampled("validation")
     if inputs.are_named:

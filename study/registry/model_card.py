@@ -34,7 +34,8 @@ from study.uncertainty.methods import floors_over_seeds
 from study.uncertainty.resampling import draws_for, too_few
 from trainables import metrics
 from trainables.config import build
-from trainables.kinds import NOUNS
+from trainables.kinds import NOUNS, count_of
+from trainables.loading.marks import MOST
 from trainables.method import Method
 from trainables.outputs.predictions import Predictions
 
@@ -44,12 +45,11 @@ def card(facts: Facts, name: str, answer: Sequence[str] = ()) -> str:
     config = facts["config"]
     trial = facts["metrics_of_trial"]
     serves = facts["serves"]
-    noun = NOUNS[facts.get("kind", "image")]
     temperature = f"{facts['temperature']:.4g}"
     rows = [
         f"| {metrics.describe(metric).label} | {_figure(trial[metric])} "
-        f"| {_figure(trial[metrics.AFTER_TEMPERATURE + metric])} |"
-        for metric in metrics.ESSENTIAL
+        f"| {_figure(trial.get(metrics.AFTER_TEMPERATURE + metric, trial[metric]))} |"
+        for metric in _measured_in(facts)
     ]
     headings = {RAW: IN_WORDS[RAW], TEMPERATURE: f"{IN_WORDS[TEMPERATURE]} {temperature}"}
     headings[serves] += " (served)"
@@ -78,14 +78,15 @@ def card(facts: Facts, name: str, answer: Sequence[str] = ()) -> str:
             "",
             *reasons,
             (
-                f"Classifies {noun} of {config['data']['name']} into {len(facts['classes'])}"
-                f" classes. Trial `{facts['trial']}` of study `{facts['study']}` (id {facts['id']},"
-                f" data {facts['data_digest'][:12]}){_retrains(facts)}."
+                f"Classifies {_what(facts)} of {config['data']['name']} into"
+                f" {len(facts['classes'])} classes. Trial `{facts['trial']}` of study"
+                f" `{facts['study']}` (id {facts['id']}, data {facts['data_digest'][:12]})"
+                f"{_retrains(facts)}."
             ),
             "",
             (
-                f"Input: {_input(facts)} (not normalized). Output: float32 [N, K] probabilities;"
-                f" each row sums to 1. The model normalizes its input and {applies}."
+                f"Input: {_input(facts)} (not normalized). Output: {_output(facts)}. The model"
+                f" normalizes its input and {applies}."
             ),
             "",
             *use_section(facts, name),
@@ -99,7 +100,8 @@ def card(facts: Facts, name: str, answer: Sequence[str] = ()) -> str:
             ),
             *(settings or ["- none"]),
             "",
-            f"## Validation ({facts['num_samples']} samples{_of_groups(facts)})",
+            f"## Validation ({_sizes(facts)})",
+            *_drawn_rows(facts),
             f"| | {headings[RAW]} | {headings[TEMPERATURE]} |",
             "|---|---|---|",
             *rows,
@@ -119,9 +121,41 @@ def card(facts: Facts, name: str, answer: Sequence[str] = ()) -> str:
     )
 
 
-def _of_groups(facts: Facts) -> str:
-    """` of 36 patients`, where samples belong together."""
-    return f" of {facts['validation_groups']}" if "validation_groups" in facts else ""
+def _measured_in(facts: Facts) -> list[str]:
+    """The metrics of the table: the essential ones, and what is measured on such data alone."""
+    also = []
+    if facts.get("marked"):
+        also = [name for name in facts["metrics"] if not metrics.describe(name).stored]
+    return [*metrics.ESSENTIAL, *also]
+
+
+def _what(facts: Facts) -> str:
+    """What is given a class: images, rows, or each pixel of images with masks."""
+    noun = NOUNS[facts.get("kind", "image")]
+    return f"each pixel of {noun}" if facts.get("marked") else noun
+
+
+def _sizes(facts: Facts) -> str:
+    """`360 samples of 36 patients`, where samples belong together; pixels of images with masks."""
+    groups = f" of {facts['validation_groups']}" if "validation_groups" in facts else ""
+    if not facts.get("marked"):
+        return f"{facts['num_samples']} samples{groups}"
+    images = f" of {count_of(facts['num_images'], 'images')}"
+    return f"{facts['num_samples']:,} pixels{images}{groups.replace(images, '')}"
+
+
+def _drawn_rows(facts: Facts) -> list[str]:
+    """Which pixels the metrics of masks are of, and what their intervals resample."""
+    if not facts.get("marked"):
+        return []
+    return [
+        (
+            f"The metrics are of at most {MOST:,} labelled pixels an image (fewer where a split has"
+            " very many images), drawn once by the seed: every image weighs the same. Intervals"
+            f" resample {facts['validation_groups'].partition(' ')[2]}, not pixels."
+        ),
+        "",
+    ]
 
 
 def _input(facts: Facts) -> str:
@@ -131,6 +165,18 @@ def _input(facts: Facts) -> str:
     shape = " x ".join(str(size) for size in facts["input_shape"])
     values = "pixel values" if facts.get("kind", "image") == "image" else "numbers"
     return f"float32 [N, {shape}], raw {values}"
+
+
+def _output(facts: Facts) -> str:
+    """The model's output, in words."""
+    if not facts.get("marked"):
+        return "float32 [N, K] probabilities; each row sums to 1"
+    _, *size = facts["input_shape"]
+    sizes = " x ".join(map(str, [len(facts["classes"]), *size]))
+    return (
+        f"float32 [N, {sizes}] probabilities of the classes at each pixel; those of a pixel sum"
+        " to 1, and the largest is its class"
+    )
 
 
 def _columns(facts: Facts) -> list[str]:
@@ -215,6 +261,8 @@ def confirmed_facts(choice: Choice, level: float = LEVEL) -> Facts | None:
     recorded = confirmation.study.recorded
     if recorded.groups is not None:  # absent else, as the next ones
         facts["test_groups"] = recorded.resampled("test")
+    if recorded.marked:
+        facts["test_shown"] = ", ".join(recorded.sizes_of("test"))
     if few := recorded.too_few("test"):
         facts["no_intervals"] = few
     if cautions := confirmation.cautions:
@@ -311,6 +359,7 @@ def _confirmed_section(facts: Facts) -> list[str]:
     )
     notes += [f"{first_upper(caution)}." for caution in confirmed.get("cautions", ())]
     groups = f" of {confirmed['test_groups']}" if "test_groups" in confirmed else ""
+    test = confirmed.get("test_shown", f"{confirmed['test_samples']} samples{groups}")
     title = f"## Confirmation: {len(seeds)} fresh seeds of `{_model(confirmed)}`, {whose}"
     head = [
         "| | search, validation | fresh seeds, validation | fresh seeds, test |",
@@ -323,8 +372,7 @@ def _confirmed_section(facts: Facts) -> list[str]:
         title,
         (
             f"This model is seed {_seed(confirmed['registered'])}{median}. Mean and standard"
-            f" deviation over seeds. The test split ({confirmed['test_samples']} samples{groups})"
-            " was not used for any selection."
+            f" deviation over seeds. The test split ({test}) was not used for any selection."
         ),
         "",
         *head,

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from study.registry.program import FILE, ProgramError, check_program
 from study.registry.verification import NotVerified
-from trainables.outputs.classifier import batches
+from trainables.outputs.classifier import predicted
+from trainables.positions import Positions
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,13 +30,17 @@ def load_registered(directory: Path) -> PyFuncModel:
     return mlflow.pyfunc.load_model(str(directory), model_config={"device": "cpu"})
 
 
-def predict_registered(model: PyFuncModel, samples: Tensor) -> np.ndarray:
-    """Probabilities [N, K] float32 for samples [N, ...]."""
+def predict_registered(
+    model: PyFuncModel, samples: Tensor, positions: Positions | None = None
+) -> np.ndarray:
+    """Probabilities [N, K] float32 for samples [N, ...]; [R, K] of the positions, if given."""
     schema: Any = model.metadata.get_input_schema()  # type: ignore[no-untyped-call]
     columns = schema.input_names() if schema.has_input_names() else ()
-    return np.concatenate(
-        [np.asarray(model.predict(rows_of(batch, columns))) for batch in batches(samples)]
-    )
+
+    def asked(batch: Tensor) -> Tensor:
+        return torch.from_numpy(np.asarray(model.predict(rows_of(batch, columns))))
+
+    return predicted(asked, samples, positions).numpy()
 
 
 def rows_of(samples: Tensor, columns: Sequence[str]) -> np.ndarray | pd.DataFrame:

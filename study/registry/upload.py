@@ -82,7 +82,7 @@ class Candidate:
 
     classifier: Classifier
     split: Split
-    probs: np.ndarray  # [N, K] float32, of the validation split
+    probs: np.ndarray  # [N, K] float32, of the validation split; [R, K] of its positions
     difference: float
     record: TrialRecord
     facts: Facts
@@ -105,6 +105,9 @@ def save(candidate: Candidate, name: str, directory: Path) -> None:
     example = rows_of(two, ())
     columns = candidate.facts.get("columns", ())
     outputs = candidate.probs[np.arange(2) % len(samples)]
+    if candidate.split.positions is not None:
+        with torch.inference_mode():
+            outputs = candidate.classifier(two).numpy()
     try:
         mlflow.pytorch.save_model(
             candidate.classifier,
@@ -125,7 +128,7 @@ def save(candidate: Candidate, name: str, directory: Path) -> None:
     if columns:
         _name_columns(directory, infer_signature(rows_of(two, columns), outputs))
     try:
-        found = predict_registered(load_registered(directory), samples)
+        found = predict_registered(load_registered(directory), samples, candidate.split.positions)
     except NotVerified as error:  # an operation of the user's own, say
         raise ExportError(f"{candidate.record.name}: cannot be exported: {error}") from None
     difference = float(np.abs(found.astype(np.float64) - candidate.probs).max())

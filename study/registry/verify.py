@@ -9,7 +9,7 @@ import math
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -75,10 +75,12 @@ def probabilities_digest(probs: np.ndarray) -> str:
     return hashlib.sha256(np.ascontiguousarray(probs, dtype="<f4").tobytes()).hexdigest()
 
 
-def metrics_of_probs(probs: np.ndarray, labels: Tensor) -> dict[str, float | None]:
-    """The metrics of calstudy that trials store, of probabilities [N, K]; None if not finite (a
-    label with probability 0)."""
-    names = [name for name, metric in metrics.ours().items() if metric.stored]
+def metrics_of_probs(
+    probs: np.ndarray, labels: Tensor, also: Collection[str] = ()
+) -> dict[str, float | None]:
+    """The metrics of calstudy that trials store, and `also`, of probabilities [N, K]; None if not
+    finite (a label with probability 0)."""
+    names = [name for name, one in metrics.ours().items() if one.stored or name in also]
     found = metrics.measure(_logits(probs), labels, names, BINS)
     return {name: _finite(value) for name, value in found.items()}
 
@@ -119,11 +121,14 @@ def compare(
     difference = float(np.abs(found.astype(np.float64) - reference).max())
     checks = [_check("probabilities", difference, SAME_PATH_LIMIT)]
     flipped = (_decisions(found, labels) != _decisions(reference, labels)).any(dim=1)
-    values = metrics_of_probs(found, labels)
-    settled = metrics_of_probs(np.where(flipped.numpy()[:, None], reference, found), labels)
+    values = metrics_of_probs(found, labels, recorded)
+    settled = np.where(flipped.numpy()[:, None], reference, found)
+    of_settled = metrics_of_probs(settled, labels, recorded)
     for name, expected in recorded.items():
         differs = _distance(values.get(name), expected)
-        is_tie = differs > METRIC_LIMIT >= _distance(settled.get(name), expected) and checks[0].ok
+        is_tie = (
+            differs > METRIC_LIMIT >= _distance(of_settled.get(name), expected) and checks[0].ok
+        )
         label = f"{name} ({int(flipped.sum())} samples on a tie)" if is_tie else name
         checks.append(_check(label, differs, METRIC_LIMIT, is_tie))
     return [checks, int(flipped.sum()), values]
@@ -179,7 +184,7 @@ def examine(
         code = extensions or _own_extensions(record, version, storage)
         split = _validation(record, code, storage)
         model = load_registered(directory)
-        probs = predict_registered(model, split.images)
+        probs = predict_registered(model, split.images, split.positions)
         applied = float(model.get_raw_model().get_buffer("temperature"))  # type: ignore[no-untyped-call]
         if probs.shape != reference.shape:
             shapes = f"{list(probs.shape)}, the registered {list(reference.shape)}"

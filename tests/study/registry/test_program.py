@@ -20,7 +20,7 @@ from torch._export.serde.serialize import _SYM_OPS
 from study.registry.program import OPERATION, ProgramError, check_program
 from trainables import models
 from trainables.config import build
-from trainables.model import Model
+from trainables.model import Model, Network
 from trainables.outputs.classifier import Classifier
 
 Members = dict[str, bytes]
@@ -321,6 +321,51 @@ def test_every_operation_on_sizes_that_torch_writes_is_known() -> None:
         OPERATION.fullmatch(name.replace("torch.fx.experimental.sym_node.", "torch."))
         for name in names
     )
+
+
+class EveryPixel(nn.Module):
+    """What networks of masks are made of: down by pooling and strides, up by four ways."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pad = nn.ReflectionPad2d(1)
+        self.down = nn.Conv2d(3, 4, 3, stride=2, padding=1)
+        self.dilated = nn.Conv2d(4, 4, 3, padding=2, dilation=2)
+        self.transposed = nn.ConvTranspose2d(4, 2, 2, stride=2)
+        self.shuffle = nn.PixelShuffle(2)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        height, width = images.shape[2:]
+        padded = nn.functional.pad(self.pad(images), (0, -width % 4, 0, -height % 4), value=1.0)
+        low = self.dilated(self.down(padded))
+        pooled = nn.functional.adaptive_avg_pool2d(low, 1)
+        low = low + nn.functional.interpolate(pooled, size=low.shape[2:], mode="bilinear")
+        size = padded.shape[2:]
+        up = [
+            self.transposed(low),
+            self.shuffle(low),
+            nn.functional.interpolate(low, size=size, mode="bilinear", align_corners=False),
+            nn.functional.interpolate(low, scale_factor=2, mode="bicubic"),
+            nn.functional.interpolate(nn.functional.max_pool2d(padded, 3, 2, 1), size=size),
+        ]
+        up = [nn.functional.pad(each, (0, 2, 0, 2))[:, :, :height, :width] for each in up]
+        return torch.cat(up, dim=1)
+
+
+def test_a_network_of_pixels_is_taken_and_gives_the_same(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    classifier = Classifier(Network(EveryPixel(), nn.Conv2d(14, 5, 1)), (9.0,) * 3, (5.0,) * 3, 2.0)
+    file = exported(classifier, (3, 10, 14), tmp_path / "model.pt2")
+    check_program(file)
+    loaded = torch.export.load(file).module()
+    for count in (1, 2, 7):
+        images = 255 * torch.rand(count, 3, 10, 14)
+        with torch.no_grad():
+            probs = loaded(images)
+            expected = classifier(images)
+        assert probs.shape == (count, 5, 10, 14)
+        torch.testing.assert_close(probs, expected, rtol=0, atol=1e-6)
+        torch.testing.assert_close(probs.sum(dim=1), torch.ones(count, 10, 14))
 
 
 @pytest.mark.slow
