@@ -405,6 +405,28 @@ def test_diagnostics_by_hand() -> None:
     assert only_right["nll_wrong"].isnan() and only_right["entropy_wrong"].isnan()
 
 
+def test_the_norms_of_a_network_of_pixels_are_of_each_place() -> None:
+    """Features [N, D, h, w], coarser than the images: the norm over D, the mean over all places."""
+    random = np.random.default_rng(0)
+    features = random.normal(size=(3, 5, 2, 4))
+    head = torch.nn.Sequential(torch.nn.Conv2d(5, 2, 1), torch.nn.Upsample(scale_factor=2))
+    torch.nn.init.constant_(head[0].weight, 3.0), torch.nn.init.constant_(head[0].bias, 4.0)
+    network = Network(torch.nn.Identity(), head)
+    with feature_norms(network) as norms:
+        network(torch.from_numpy(features[:2]).float())
+        network(torch.from_numpy(features[2:]).float())
+    rows = Predictions(torch.zeros(7, 2), torch.zeros(7, dtype=torch.int64))
+    found = diagnostics(rows, network, norms)
+    each = [
+        math.sqrt(sum(features[n, d, row, column] ** 2 for d in range(5)))
+        for n in range(3)
+        for row in range(2)
+        for column in range(4)
+    ]
+    assert float(found["feature_norm"]) == pytest.approx(sum(each) / 24, rel=1e-6)
+    assert float(found["head_norm"]) == pytest.approx(math.sqrt(10 * 9 + 2 * 16))
+
+
 def test_a_row_has_the_diagnostics_of_groups_that_have_predictions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

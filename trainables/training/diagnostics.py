@@ -15,7 +15,8 @@ GROUPED = ("nll_right", "nll_wrong", "entropy_right", "entropy_wrong")
 
 @contextmanager
 def feature_norms(network: Network, wanted: bool = True) -> Iterator[list[Tensor]]:
-    """The L2 norms of the features of the samples predicted meanwhile: [N] float64, a batch each.
+    """The L2 norms of the features of the samples predicted meanwhile: [N] float64, a batch each;
+    of a network that gives every pixel a class, those of each place, [N, h, w].
 
     Features are what the head receives. wanted: whether any are collected.
     """
