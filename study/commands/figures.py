@@ -25,7 +25,9 @@ from study.terminal.console import (
 )
 @click.option("--only", metavar="NAME", help="Draw only this figure; an unknown name lists all.")
 @click.option(
-    "--trial", metavar="METHOD/NUMBER", help="Trial of the reliability diagram; default: the knee."
+    "--trial",
+    metavar="METHOD/NUMBER",
+    help="Trial of the reliability diagram, default: the knee; and of maps, default: the answer's.",
 )
 @click.option(
     "--output",
@@ -56,8 +58,10 @@ def figures(
     objectives, gamma, learning curves, and, of a study with `diagnostics: true`, NLL and entropy of
     correct and wrong predictions (entropy) and the norms of last layer and features (norms). What
     is drawn by epoch is the mean over a method's seeds, in the band of their range; of a search it
-    is the best trial. All are on the validation split. Figures that cannot be drawn are listed with
-    the reason. The figures are also uploaded to the study's MLflow run.
+    is the best trial. Of images with masks, four maps show image, mask, prediction, confidence and
+    wrong pixels: the two of the largest errors, and two drawn by the seed; they are PNG, and need
+    the trial's model and the data. All are on the validation split. Figures that cannot be drawn
+    are listed with the reason. The figures are also uploaded to the study's MLflow run.
 
     --objectives accuracy,nll draws them by other metrics than the study searched, into
     STUDY/figures-accuracy-nll; these are not uploaded.

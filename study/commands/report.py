@@ -25,10 +25,12 @@ from study.terminal.console import (
 from trainables.problems import FieldError, nearest
 
 if TYPE_CHECKING:
+    from study.answer.choice import Choice
     from study.answer.confirmation import Results
     from study.report.comparison import Block, ComparisonTable
     from study.report.page_data import Plain
     from study.store.study import Study
+    from study.store.trials import TrialRecord
 
 
 @click.command()
@@ -337,7 +339,7 @@ def _gathered(study: Study, bootstrap: int, level: float) -> tuple[Plain, int]:
     alive = driver_is_alive(study.directory, study.ledger)  # before the ledger is read
     results = results_of(study)
     now = Snapshot.of(study, results.records, alive)
-    said = analysis = None
+    said = analysis = taken = None
     refused: list[str] = []
     lost: Sequence[str] = ()
     try:
@@ -351,7 +353,8 @@ def _gathered(study: Study, bootstrap: int, level: float) -> tuple[Plain, int]:
                 refused.append(f"No intervals: {few}.")
             else:
                 analysis = analyse_front(study, trials, bootstrap, level, aside)
-        said = answer(results, level).to_plain()
+        whole = answer(results, level)
+        said, taken = whole.to_plain(), whole.choice
     except FieldError as error:  # a missing or altered file: the page reports it instead
         refused.append(f"No {'answer' if analysis or not bootstrap else 'intervals'}: {error}")
     counts = summed(now.counts.values())
@@ -371,5 +374,25 @@ def _gathered(study: Study, bootstrap: int, level: float) -> tuple[Plain, int]:
     if analysis is not None:
         without = no_intervals_of(one.metric for one in study.objectives)
         notes += [*lost, *([f"{first_upper(without)}."] if without else [])]
+    if study.recorded.marked:
+        maps, problem = _maps(study, taken, now.ranking.front)
+        found["maps"] = maps
+        notes += [problem] if problem else []
     found |= {"answer": said, "notes": notes, "refused": bootstrap > 0 and analysis is None}
     return found, lacking
+
+
+def _maps(
+    study: Study, taken: Choice | None, front: Sequence[TrialRecord]
+) -> tuple[list[Plain], str]:
+    """Four images with masks, of the trial that the answer names, else the first of the front; and
+    why there are none."""
+    from study.report.maps import maps_of, plain_of
+
+    owner, record = (taken.study, taken.record) if taken else (study, next(iter(front), None))
+    if record is None:
+        return [], ""
+    try:
+        return [plain_of(found, record) for found in maps_of(owner, record)], ""
+    except FieldError as error:
+        return [], f"No maps of images: {error}"

@@ -22,10 +22,13 @@ from study.store.files import stored_history, stored_predictions
 from study.store.study import Study
 from study.store.trials import TrialRecord, Trials
 from study.uncertainty.bootstrap import Analysis, analyse
+from trainables.files.atomic import write_whole
 from trainables.problems import FieldError, nearest
 
 UNDIAGNOSED = "it was not recorded; set `diagnostics: true` in the study."
-Drawn = Iterator[tuple[str, Figure]]  # a file's stem, and what it shows
+# A file's stem, and what it shows: a figure, or a PNG whatever the format.
+Drawn = Iterator[tuple[str, Figure | bytes]]
+MAPS = "maps"  # of images with masks alone
 
 
 @dataclass(frozen=True)
@@ -156,12 +159,18 @@ def draw(
         raise FieldError("--only", f"there is no figure '{only}'", nearest(only, list(FIGURES)))
     written: list[Path] = []
     reasons: list[str] = []
-    for name in FIGURES if only is None else [only]:
+    drawn = [name for name in FIGURES if name != MAPS or gallery.study.recorded.marked]
+    for name in drawn if only is None else [only]:
         try:
             for stem, figure in FIGURES[name](gallery):
                 folder.mkdir(parents=folder.parent != gallery.study.directory, exist_ok=True)
-                save(figure, folder / f"{stem}.{suffix}")
-                written.append(folder / f"{stem}.{suffix}")
+                file = folder / f"{stem}.{suffix}"
+                if isinstance(figure, bytes):
+                    file = file.with_suffix(".png")
+                    write_whole(file, figure)
+                else:
+                    save(figure, file)
+                written.append(file)
         except FieldError as error:
             reasons.append(f"{name}: {error}")
     return written, [*reasons, *gallery.absent]
@@ -266,6 +275,20 @@ def _norms(gallery: Gallery) -> Drawn:
         )
 
 
+def _maps(gallery: Gallery) -> Drawn:
+    study = gallery.study
+    if not study.recorded.marked:
+        raise FieldError(study.name, "its images have no masks")
+    from study.report.maps import answered, maps_of
+
+    if gallery.trial is None:
+        owner, record = answered(study, gallery.front)
+    else:
+        owner, record = study, _chosen(gallery)
+    for place, found in enumerate(maps_of(owner, record), start=1):
+        yield f"map-{place}", found.png
+
+
 FIGURES: dict[str, Callable[[Gallery], Drawn]] = {
     "front": _front,
     "reliability": _reliability,
@@ -277,4 +300,5 @@ FIGURES: dict[str, Callable[[Gallery], Drawn]] = {
     ),
     "entropy": _by_epoch("entropy", epoch_figures.draw_entropy, "entropy_right", UNDIAGNOSED),
     "norms": _norms,
+    MAPS: _maps,
 }

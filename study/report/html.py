@@ -39,8 +39,10 @@ def render(page: Mapping[str, Any]) -> str:
     script = "\n".join(['"use strict";', *(_part(name) for name in SCRIPTS)])
     style = _part("page.css")
     names = ", ".join(study["name"] for study in page["studies"])
+    # Of maps alone, which are in the data.
+    images = " img-src data:;" if any(study.get("maps") for study in page["studies"]) else ""
     policy = (
-        f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}';"
+        f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}';{images}"
         " base-uri 'none'; form-action 'none'"
     )
     parts = {

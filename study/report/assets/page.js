@@ -44,6 +44,7 @@ function section(study, place) {
       ? [h("div", { class: "wide" }, frontFigure(page, study, view), reliabilityPanel(page, study, view))]
       : [h("p", {}, "No trial is complete yet. To continue the study, run ", h("code", {}, study.goes_on), ".")]],
     ["trials", "Trials", some ? [trialTable(page, study, view)] : null],
+    ["maps", "Four images", study.maps?.length ? mapsSection(study) : null],
     ["growth", "Hypervolume", study.growth && growthSection(page, study, view)],
     ["learning", "Learning curves", study.learning && learningSection(page, study, view)],
     ["searched", "Searched values", study.searched && searchedSection(page, study, view)],
@@ -65,6 +66,16 @@ function section(study, place) {
     parts.map(([part, title, content]) =>
       h("section", { id: `${id}-${part}`, "aria-label": title }, h("h3", {}, title), content)));
   return { made, study, view };
+}
+
+// Of a study with masks: validation images, and what the model to take makes of their pixels.
+function mapsSection(study) {
+  return [
+    h("p", {}, `Validation images as ${study.maps[0].trial} sees them: the two of the largest errors among the pixels that are measured, and ` +
+      "two drawn by the seed. Pixels without a label are grey."),
+    ...study.maps.map(({ source, alt, caption }) => h("figure", { class: "map" },
+      h("img", { src: source, alt }), h("figcaption", { class: "small" }, caption))),
+  ];
 }
 
 // Which model, how sure, and what next; without an answer, what the study is and what it found.
