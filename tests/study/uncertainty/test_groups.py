@@ -280,6 +280,31 @@ def test_a_difference_is_of_the_same_resampled_groups(monkeypatch):
         assert found[name][3:] == approx(ends, abs=1e-5)
 
 
+def test_trials_on_images_with_masks_are_compared_by_image_in_miou_too(monkeypatch):
+    """Its images are its groups: there are as many as the split has."""
+    given = patients()
+    stored = {"one": given, "two": twin(given, 2)}
+    monkeypatch.setattr(
+        bootstrap, "stored_predictions", lambda study, record, keep=False: stored[record.name]
+    )
+    images = {"validation": 24}
+    recorded = Recorded(marked=True, unit="images", groups=images, sizes=images)
+    study = SimpleNamespace(recorded=recorded, objectives=[])
+    found = compare(study, *(SimpleNamespace(name=name) for name in stored), 40)
+    assert "miou" in found and not {"ts_miou", "miou_without_0"} & found.keys()
+    assert "debiased_l2" not in {*found, *resampled_names(study)}
+    differences = []
+    for drawn in draws_for(given, 40).counts.T:
+        rows = slow.rows_of(given.groups.numpy(), drawn)
+        first, second = (
+            slow.miou(each.logits.numpy()[rows], each.labels.numpy()[rows])
+            for each in stored.values()
+        )
+        differences.append(first - second)
+    ends = slow.percentiles(differences, slow.widened(0.95, given.groups.numpy()))
+    assert found["miou"][3:] == approx(ends, abs=1e-5)
+
+
 # ---- diagrams, sizes, temperatures of papers -----------------------------------------------------
 
 
