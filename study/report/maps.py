@@ -5,20 +5,21 @@ from __future__ import annotations
 import base64
 import colorsys
 import io
-from collections.abc import Iterator, Sequence
+import textwrap
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING
+from itertools import product
+from typing import TYPE_CHECKING, Any
 
-import matplotlib
 import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 from numpy.typing import NDArray
-from PIL import Image, ImageColor, ImageDraw, ImageFont
+from PIL import Image, ImageColor
 
 from study.answer.choice import choose
 from study.answer.confirmation import results_of, search_of
-from study.report.style import COLOURS
+from study.report.style import COLOURS, SMALL, TEXT, new_figure, our_settings
 from study.schema.objective import RAW
 from study.store.files import stored_classifier, stored_predictions
 from study.store.study import Study
@@ -32,20 +33,15 @@ if TYPE_CHECKING:
 
 Bytes = NDArray[np.uint8]
 LARGEST = 60_000  # bytes of a PNG
-# Until one fits: the longer side of a panel in pixels, and the colours of the image in it.
-SIDES = (240, 180, 135, 100, 75, 50)
-PHOTO_COLOURS = (128, 48, 24)
+# Until one fits: dots per inch, and colours.
+DOTS = (130, 100, 80, 60, 45)
+COUNTS = (256, 64)
 VOID = (160, 160, 160)
 RIGHT = (255, 255, 255)
 WRONG = (0, 0, 0)
 PANELS = ("image", "mask", "prediction", "confidence", "wrong pixels")
-LEVELS = 16  # of confidence
-GREYS = 8  # of letters
-TEXT = 11  # pixels
-GAP = 6
-LINE = TEXT + 6
 MOST_NAMED = 24  # classes in a legend
-LONGEST_NAME = 24
+COLUMNS = 8  # of the legend
 
 
 @dataclass(frozen=True)
@@ -188,175 +184,65 @@ def _map(
     """sample: [C + 1, H, W], as in the cache. probs: [K, H, W]."""
     mask = sample[-1].astype(int) - 1
     predicted = probs.argmax(axis=0)
-    is_wrong = (mask >= 0) & (mask != predicted)
     labelled = int((mask >= 0).sum())
-    panels = [
-        _photo(sample[:-1]),
-        _coloured(mask, colours),
-        _coloured(predicted, colours),
-        _confidence(probs.max(axis=0)),
-        _coloured(is_wrong - (mask < 0).astype(int), np.array([RIGHT, WRONG], dtype=np.uint8)),
-    ]
+    wrong = int(((mask >= 0) & (mask != predicted)).sum())
     there = [int(k) for k in np.unique([mask, predicted]) if k >= 0]
-    names = tuple(classes[k] for k in there)
-    entries = [
-        (_short(classes[k]), (int(colours[k, 0]), int(colours[k, 1]), int(colours[k, 2])))
-        for k in there[:MOST_NAMED]
-    ]
+    named = [(textwrap.shorten(classes[k], 24), colours[k] / 255) for k in there[:MOST_NAMED]]
     if len(there) > MOST_NAMED:
-        entries.append((f"and {len(there) - MOST_NAMED} more", RIGHT))
-    entries += [("no label", VOID), ("wrong", WRONG)]
-    error = float(is_wrong.sum() / labelled)
-    found = Map(number, why, error, labelled, names)
-    return replace(found, png=fitting(found.caption, panels, entries))
+        named.append((f"and {len(there) - MOST_NAMED} more", np.ones(3)))
+    found = Map(number, why, wrong / labelled, labelled, tuple(classes[k] for k in there))
+    return replace(found, png=_drawn(found.caption, panels_of(sample, probs, colours), named))
 
 
-def _short(name: str) -> str:
-    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 3]}..."
+def panels_of(sample: Bytes, probs: NDArray[np.float32], colours: Bytes) -> list[NDArray[Any]]:
+    """What is drawn, in the order of PANELS: [H, W, 3] uint8, and the confidences, [H, W].
+
+    sample: [C + 1, H, W]; of other than three channels the first is shown, as grey.
+    """
+    image = sample[:-1] if len(sample) == 4 else sample[[0, 0, 0]]
+    mask = sample[-1].astype(int) - 1
+    predicted = probs.argmax(axis=0)
+    shades = np.vstack([colours, np.array([VOID], dtype=np.uint8)])  # -1 is the last
+    wrong = np.where((mask != predicted)[..., None], WRONG, RIGHT)
+    wrong = np.where((mask < 0)[..., None], VOID, wrong).astype(np.uint8)
+    return [image.transpose(1, 2, 0), shades[mask], shades[predicted], probs.max(axis=0), wrong]
 
 
-def _photo(image: Bytes) -> Bytes:
-    """[H, W, 3] of [C, H, W]: three channels as colours, of any other number the first as grey."""
-    shown = image if len(image) == 3 else image[[0, 0, 0]]
-    return np.ascontiguousarray(shown.transpose(1, 2, 0))
+def _drawn(
+    title: str, panels: Sequence[NDArray[Any]], named: Sequence[tuple[str, NDArray[Any]]]
+) -> bytes:
+    """A PNG of at most LARGEST bytes: of fewer dots and colours until it is."""
+    drawn = io.BytesIO()
+    with our_settings():
+        figure = _figure(title, panels, named)
+        for dots, count in product(DOTS, COUNTS):
+            drawn, whole = io.BytesIO(), io.BytesIO()
+            figure.savefig(whole, dpi=dots)
+            image = Image.open(whole).convert("RGB").quantize(count, dither=Image.Dither.NONE)
+            image.save(drawn, "PNG", optimize=True)
+            if drawn.tell() <= LARGEST:
+                break
+    return drawn.getvalue()
 
 
-def _coloured(numbers: NDArray[np.int64], colours: Bytes) -> Bytes:
-    """[H, W, 3] of numbers [H, W]; -1 is grey."""
-    return np.concatenate([colours, np.array([VOID], dtype=np.uint8)])[numbers]
-
-
-def _confidence(values: NDArray[np.float32]) -> Bytes:
-    """[H, W, 3] of confidences [H, W], from 0 (dark) to 1 (bright)."""
-    step = np.minimum((values * LEVELS).astype(int), LEVELS - 1)
-    return _levels()[step]
-
-
-@cache
-def _levels() -> Bytes:
-    shades = matplotlib.colormaps["viridis"](np.linspace(0, 1, LEVELS))[:, :3]
-    return (255 * shades).round().astype(np.uint8)
-
-
-Colour = tuple[int, int, int]
-
-
-def fitting(title: str, panels: Sequence[Bytes], entries: Sequence[tuple[str, Colour]]) -> bytes:
-    """A PNG of the panels [H, W, 3] side by side and a legend, of at most LARGEST bytes: smaller,
-    and of fewer colours, until it is. The first panel is a photo, and loses colours alone."""
-    drawn = b""
-    for side, count in _sizes():
-        resized = [_resized(panel, side, k == 0) for k, panel in enumerate(panels)]
-        photo = Image.fromarray(resized[0]).quantize(count, dither=Image.Dither.NONE)
-        resized[0] = np.asarray(photo.convert("RGB"))
-        drawn = _png(_composed(title, resized, entries))
-        if len(drawn) <= LARGEST:
-            break
-    return drawn
-
-
-def _sizes() -> Iterator[tuple[int, int]]:
-    for side in SIDES:
-        for count in PHOTO_COLOURS:
-            yield side, count
-
-
-def _resized(panel: Bytes, side: int, is_photo: bool) -> Bytes:
-    """The panel with its longer side of `side` pixels, or the multiple below. Classes stay what
-    they are: the nearest pixel's."""
-    height, width = panel.shape[:2]
-    longer = max(height, width)
-    if longer <= side:
-        times = side // longer
-        return panel.repeat(times, axis=0).repeat(times, axis=1)
-    size = (max(1, round(width * side / longer)), max(1, round(height * side / longer)))
-    how = Image.Resampling.BOX if is_photo else Image.Resampling.NEAREST
-    return np.asarray(Image.fromarray(panel).resize(size, how))
-
-
-def _composed(title: str, panels: Sequence[Bytes], entries: Sequence[tuple[str, Colour]]) -> Bytes:
-    """The title, the panels below their names, and the legend in lines below them."""
+def _figure(
+    title: str, panels: Sequence[NDArray[Any]], named: Sequence[tuple[str, NDArray[Any]]]
+) -> Figure:
+    figure = new_figure()
     height, width = panels[0].shape[:2]
-    widest = max(width, *(_wide(name) for name in PANELS))
-    total = GAP + len(panels) * (widest + GAP)
-    lines = _lines(entries, total)
-    top = 2 * LINE + GAP
-    canvas = np.full((top + height + GAP + LINE * (len(lines) + 1) + GAP, total, 3), 255, np.uint8)
-    _write(canvas, title, GAP, GAP // 2)
-    for place, (name, panel) in enumerate(zip(PANELS, panels, strict=True)):
-        left = GAP + place * (widest + GAP)
-        _write(canvas, name, left, GAP // 2 + LINE)
-        canvas[top : top + height, left : left + width] = panel
-    y = top + height + GAP
-    for line in lines:
-        x = GAP
-        for name, colour in line:
-            _square(canvas, colour, x, y)
-            _write(canvas, name, x + LINE, y)
-            x += _space(name)
-        y += LINE
-    _write(canvas, "confidence 0", GAP, y)
-    x = GAP + _wide("confidence 0") + GAP
-    for shade in _levels():
-        canvas[y + 2 : y + 2 + TEXT, x : x + TEXT] = shade
-        x += TEXT
-    _write(canvas, "1", x + GAP, y)
-    return canvas
-
-
-def _lines(entries: Sequence[tuple[str, Colour]], total: int) -> list[list[tuple[str, Colour]]]:
-    """The legend's entries, in lines that fit the width."""
-    lines: list[list[tuple[str, Colour]]] = [[]]
-    x = GAP
-    for entry in entries:
-        if lines[-1] and x + _space(entry[0]) > total:
-            lines.append([])
-            x = GAP
-        lines[-1].append(entry)
-        x += _space(entry[0])
-    return lines
-
-
-def _space(name: str) -> int:
-    """The width of a legend's entry: a square, its name and a gap."""
-    return LINE + _wide(name) + 2 * GAP
-
-
-@cache
-def _font() -> ImageFont.FreeTypeFont:
-    """matplotlib's own, as in the other figures."""
-    return ImageFont.truetype(Path(matplotlib.get_data_path()) / "fonts/ttf/DejaVuSans.ttf", TEXT)
-
-
-def _wide(text: str) -> int:
-    return round(_font().getlength(text)) + 1
-
-
-def _square(canvas: Bytes, colour: Colour, x: int, y: int) -> None:
-    """A class's square, framed: some colours are white."""
-    canvas[y + 1 : y + 3 + TEXT, x : x + TEXT + 2] = 90
-    canvas[y + 2 : y + 2 + TEXT, x + 1 : x + TEXT + 1] = colour
-
-
-def _write(canvas: Bytes, text: str, x: int, y: int) -> None:
-    """Write black text, in few greys: a palette holds all colours."""
-    area = canvas[y : y + LINE, x : x + _wide(text)]
-    drawn = Image.new("L", (area.shape[1], area.shape[0]), 255)
-    ImageDraw.Draw(drawn).text((0, 0), text, fill=0, font=_font())
-    step = 255 // (GREYS - 1)
-    area[:] = ((np.asarray(drawn).astype(int) + step // 2) // step * step).clip(0, 255)[..., None]
-
-
-def _png(canvas: Bytes) -> bytes:
-    """The file; with a palette where the colours fit into one, so that each is exact."""
-    height, width, _ = canvas.shape
-    red, green, blue = canvas.reshape(-1, 3).T.astype(int)
-    colours, numbers = np.unique(red << 16 | green << 8 | blue, return_inverse=True)
-    image = Image.fromarray(canvas)
-    if len(colours) <= 256:
-        image = Image.fromarray(numbers.reshape(height, width).astype(np.uint8), "P")
-        parts = np.column_stack([colours >> 16, colours >> 8 & 255, colours & 255])
-        image.putpalette(parts.astype(np.uint8).tobytes())
-    file = io.BytesIO()
-    image.save(file, "PNG", optimize=True)
-    return file.getvalue()
+    tall = min(3.0, max(0.3, 1.9 * height / width))  # inches
+    known = [Patch(facecolor=tuple(colour), edgecolor="0.4", label=name) for name, colour in named]
+    others = (("no label", VOID), ("wrong", WRONG))
+    known += [Patch(color=tuple(np.array(shade) / 255), label=name) for name, shade in others]
+    figure.set_size_inches(10, tall + 0.8 + 0.16 * -(-len(known) // COLUMNS))
+    for axes, name, panel in zip(figure.subplots(1, len(PANELS)), PANELS, panels, strict=True):
+        shown = axes.imshow(panel, cmap="viridis", vmin=0, vmax=1, interpolation="none")
+        axes.set_title(name, fontsize=TEXT)
+        axes.set_axis_off()
+        if panel.ndim == 2:
+            figure.colorbar(shown, ax=axes, fraction=0.04).ax.tick_params(labelsize=SMALL)
+    figure.suptitle(title, fontsize=TEXT + 1)
+    figure.legend(
+        handles=known, fontsize=SMALL, loc="outside lower center", ncols=COLUMNS, frameon=False
+    )
+    return figure
