@@ -36,15 +36,19 @@ trials: 24
 """
 CALSTUDY = str(Path(sys.executable).with_name("calstudy"))
 NAMED = ("--storage", "studies")
-COMMANDS = (
-    ("run", "newsgroups.yaml"),
-    ("confirm", "newsgroups", "--pareto", "--seeds", "3"),
-    ("answer", "newsgroups"),
-    ("report", "newsgroups"),
-    ("export", "newsgroups", "--name", "newsgroups", "--alias", "champion"),
-    ("verify", "models:/newsgroups@champion"),
-    ("audit", "newsgroups"),
-)
+
+
+def commands_of(name: str, *confirm: str) -> list[tuple[str, ...]]:
+    """What is run of a study, from its file to the audit. confirm: how it is confirmed."""
+    return [
+        ("run", f"{name}.yaml"),
+        confirm,
+        ("answer", name),
+        ("report", name),
+        ("export", name, "--name", name, "--alias", "champion"),
+        ("verify", f"models:/{name}@champion"),
+        ("audit", name),
+    ]
 
 
 # ---- a last layer on features --------------------------------------------------------------------
@@ -163,7 +167,12 @@ def newsgroups(texts: Path, folder: Path) -> None:
         print(f"table: {time.process_time() - before:.0f} CPU s", flush=True)
     spec = STUDY.format(table=table.name, methods=", ".join(METHODS))
     (folder / "newsgroups.yaml").write_text(spec.lstrip())
-    for words in COMMANDS:
+    run_commands(folder, "newsgroups", "confirm", "newsgroups", "--pareto", "--seeds", "3")
+
+
+def run_commands(folder: Path, name: str, *confirm: str) -> None:
+    """Run the commands in the folder; print what each took, and the scores on test."""
+    for words in commands_of(name, *confirm):
         began = time.monotonic()
         command = [CALSTUDY, *words, *NAMED]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
@@ -172,12 +181,12 @@ def newsgroups(texts: Path, folder: Path) -> None:
         print(f"{words[0]}: exit {done.returncode}, {taken:.0f} s; {' '.join(last)}", flush=True)
         if done.returncode:
             raise SystemExit(done.stderr)
-    _print_test(folder)
+    _print_test(folder, name)
 
 
-def _print_test(folder: Path) -> None:
+def _print_test(folder: Path, name: str) -> None:
     """Print accuracy and ECE on validation and test of each confirmed row."""
-    command = [CALSTUDY, "report", "newsgroups", "--format", "md", *NAMED]
+    command = [CALSTUDY, "report", name, "--format", "md", *NAMED]
     print(subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout)
 
 
