@@ -16,6 +16,7 @@ from study.terminal.console import (
     storage_option,
     tracking_option,
 )
+from trainables.kinds import count_of
 
 
 @click.command()
@@ -85,7 +86,10 @@ def verify(
             console.print(made)
         verdict = "verified" if report.ok else "NOT verified"
         ties = f"; {report.flipped} of them on a tie" if report.flipped else ""
-        size = f"{report.num_samples} validation samples, {len(report.checks)} checks"
-        console.say(f"{report.model}: {verdict} on {size}{ties}")
+        size = f"{report.num_samples} validation samples"
+        if report.num_images:
+            images = count_of(report.num_images, "validation images")
+            size = f"{count_of(report.num_samples, 'pixels')} of {images}"
+        console.say(f"{report.model}: {verdict} on {size}, {len(report.checks)} checks{ties}")
     if not report.ok:
         raise SystemExit(FAILED)

@@ -40,11 +40,15 @@ class Comparison:
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """`problem`: why nothing was compared. `flipped`: samples on a tie that fell the other way."""
+    """`problem`: why nothing was compared. `flipped`: samples on a tie that fell the other way.
+
+    num_images: that the samples are pixels of; 0: they are none.
+    """
 
     model: str
     checks: tuple[Comparison, ...] = ()
     num_samples: int = 0
+    num_images: int = 0
     flipped: int = 0
     metrics: dict[str, float | None] = field(default_factory=dict)
     problem: str | None = None

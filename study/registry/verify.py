@@ -200,7 +200,8 @@ def examine(
             _check("temperature applied", abs(applied / served - 1), TEMPERATURE_LIMIT),
             _check("labels that differ from the data", int((labels != split.labels).sum()), 0),
         ]
-        report = VerifyReport(uri, (*first, *checks), len(split.labels), flipped, values)
+        sizes = len(split.labels), record.get("num_images", 0)
+        report = VerifyReport(uri, (*first, *checks), *sizes, flipped, values)
         if keep is not None and report.ok:
             _keep(directory, keep)
     return report

@@ -64,7 +64,7 @@ def test_not_finite_is_never_equal_to_a_number() -> None:
     _, reference, labels = tied()
     found = np.full_like(reference, np.nan)
     checks, flipped, values = compare(found, reference, labels, metrics_of_probs(reference, labels))
-    report = VerifyReport("models:/m/1", tuple(checks), len(labels), flipped, values)
+    report = VerifyReport("models:/m/1", tuple(checks), len(labels), 0, flipped, values)
     assert not report.ok and not checks[0].ok
     plain = json.loads(json.dumps(report.to_json(), allow_nan=False))
     assert (plain["ok"], plain["checks"][0]["found"]) == (False, None)
