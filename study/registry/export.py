@@ -200,7 +200,7 @@ def _candidate(
         facts["kind"] = inputs.kind
     if inputs.marked:
         facts |= {"marked": True, "num_images": prepared.sizes["validation"]}
-    if study.recorded.groups is not None:
+    if inputs.marked or study.recorded.groups is not None:
         facts["validation_groups"] = study.recorded.resampled("validation")
     if inputs.are_named:
         facts["columns"] = list(inputs.columns)
