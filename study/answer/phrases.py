@@ -50,7 +50,8 @@ def why(
 
 
 def first_upper(text: str) -> str:
-    return text[0].upper() + text[1:]
+    """The text as the beginning of a sentence; a name such as mIoU stays as it is."""
+    return text if text[1:2].isupper() else text[0].upper() + text[1:]
 
 
 def counted(number: int, noun: str) -> str:
