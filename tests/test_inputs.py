@@ -51,7 +51,7 @@ def test_a_kind_is_told_by_type_and_dimensions() -> None:
 def test_no_kind_has_such_samples(samples: np.ndarray, found: str) -> None:
     with pytest.raises(FieldError) as refused:
         Inputs.of(samples)
-    wanted = "a data set gives uint8 [N, C, H, W] or float32 [N, D]"
+    wanted = "a data set gives uint8 [N, C, H, W], float32 [N, D] or int32 [N, L]"
     assert str(refused.value).endswith(f"samples are {found}; {wanted}.")
 
 

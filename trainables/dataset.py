@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from trainables.fields import Settings, choice, number
-from trainables.kinds import NOUNS
+from trainables.kinds import NOUNS, Kind
 from trainables.plain import Value
 from trainables.plugins import name_of
 from trainables.problems import FieldError
@@ -25,8 +25,9 @@ def nothing(done: int, total: int) -> None:
 
 
 class RawSplit(NamedTuple):
-    """images: uint8 [N, C, H, W], or rows of numbers: float32 [N, D]. labels: [N] int64, in
-    [0, K). groups: [N] int64, a number for samples that belong together, the same in all splits.
+    """images: uint8 [N, C, H, W], rows of numbers: float32 [N, D], or texts: int32 [N, L], numbers
+    of `RawData.words`. labels: [N] int64, in [0, K). groups: [N] int64, a number for samples that
+    belong together, the same in all splits.
 
     Of images with masks (`marked`): uint8 [N, C + 1, H, W], the last channel each pixel's class
     + 1, 0 where it has none. Their labels are 0 and unused.
@@ -37,16 +38,30 @@ class RawSplit(NamedTuple):
     groups: np.ndarray | None = None
 
 
+class Words(NamedTuple):
+    """The words of a source. In its samples 0 pads, 1 stands for a text without a word, and n >= 2
+    is all[n - 2].
+
+    The vocabulary is made of the words of train, once that is split off: the most frequent ones.
+    """
+
+    all: tuple[str, ...]  # each once
+    most: int  # of the vocabulary
+    vectors: Path | None = None  # a file with vectors of words, as GloVe has
+    cut: int = 0  # texts that are longer than their sample
+
+
 class Samples(NamedTuple):
     """Samples for evaluating models trained on other data."""
 
-    images: np.ndarray  # uint8 [N, C, H, W], or float32 [N, D]
+    images: np.ndarray  # uint8 [N, C, H, W], float32 [N, D], or int32 [N, L]
     labels: np.ndarray  # int64 [N]; -1: none
     names: dict[int, str]  # of the labels, if the source has them
     columns: tuple[str, ...] = ()  # of rows of numbers, if they have names
     groups: np.ndarray | None = None  # int64 [N]
     group_names: Mapping[int, str] = {}  # of their numbers, where they are not the numbers
     marked: bool = False  # with masks, as in `RawSplit`
+    words: tuple[str, ...] = ()  # of the source, as in `Words.all`
 
 
 class Header(NamedTuple):
@@ -59,6 +74,7 @@ class Header(NamedTuple):
     names: dict[int, str] | None = None  # of the labels; empty if the source has none
     columns: tuple[str, ...] = ()  # of rows of numbers, if they have names
     marked: bool = False  # with masks, which are no channel of `shape`
+    kind: Kind | None = None  # of samples of this shape; None: told by its length
 
 
 @dataclass(frozen=True)
@@ -73,6 +89,7 @@ class RawData:
     notes: tuple[str, ...] = ()  # what `plan` warns of
     group_names: Mapping[int, str] = field(default_factory=dict)  # where not the numbers
     marked: bool = False  # images with masks, as in `RawSplit`
+    words: Words | None = None  # of which samples are numbers
 
     @classmethod
     def of(cls, classes: tuple[str, ...], splits: Mapping[str, RawSplit]) -> RawData:
@@ -139,7 +156,9 @@ class Dataset(Settings, ABC):
         found = [part.groups for part in parts if part.groups is not None]
         groups = np.concatenate(found) if found else None
         names = dict(enumerate(raw.classes))
-        return Samples(images, labels, names, raw.columns, groups, raw.group_names, raw.marked)
+        words = () if raw.words is None else raw.words.all
+        named = (names, raw.columns, groups, raw.group_names)
+        return Samples(images, labels, *named, raw.marked, words)
 
     def source_rows(self) -> Rows:
         """The rows of the source that `read` uses; by default a single one. Decodes nothing."""

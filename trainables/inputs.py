@@ -13,8 +13,14 @@ from torch import Tensor
 from trainables.kinds import KINDS, NOUNS, Kind
 from trainables.problems import FieldError
 
-DTYPES: dict[Kind, np.dtype] = {"image": np.dtype(np.uint8), "features": np.dtype(np.float32)}
-SHAPES = {"image": "uint8 [N, C, H, W]", "features": "float32 [N, D]"}
+DTYPES: dict[Kind, np.dtype] = {
+    "image": np.dtype(np.uint8),
+    "features": np.dtype(np.float32),
+    "words": np.dtype(np.int32),
+}
+DIMENSIONS: dict[Kind, int] = {"image": 4, "features": 2, "words": 2}  # of samples
+SHAPES = {"image": "uint8 [N, C, H, W]", "features": "float32 [N, D]", "words": "int32 [N, L]"}
+WORDED: tuple[Kind, ...] = ("words",)  # kinds whose numbers are words of a vocabulary
 ROWS = 4096  # read at a time for statistics
 PIXELS = 2**24  # of a channel; counting takes eight bytes for each
 
@@ -23,6 +29,9 @@ class Inputs(tuple[int, ...]):
     """The shape of one sample, with its kind.
 
     image: (channels, height, width) of uint8. features: (columns,) of float32, a row of numbers.
+    words: (length,) of int32, the numbers of a text's words: 0 pads, 1 is a word outside the
+    vocabulary.
+
     An image with a mask is `marked`: the mask is one more channel, the last, of each pixel's class
     + 1, and 0 where it has none. It moves with the image, and no network sees it.
     """
@@ -30,6 +39,8 @@ class Inputs(tuple[int, ...]):
     kind: Kind
     columns: tuple[str, ...]  # the names of a row's numbers; empty if they have none
     marked: bool
+    words: int  # numbers of the vocabulary, 0 and 1 included; 0: samples are no words
+    vectors: int  # numbers of a word's vector, of a file; 0: there is none
 
     def __new__(
         cls,
@@ -37,44 +48,51 @@ class Inputs(tuple[int, ...]):
         kind: Kind = "image",
         columns: Sequence[str] = (),
         marked: bool = False,
+        words: int = 0,
+        vectors: int = 0,
     ) -> Inputs:
         made = super().__new__(cls, shape)
         made.kind = kind
         made.columns = tuple(columns)
         made.marked = marked
+        made.words = words
+        made.vectors = vectors
         return made
 
-    def __getnewargs__(self) -> tuple[tuple[int, ...], Kind, tuple[str, ...], bool]:
-        return tuple(self), self.kind, self.columns, self.marked
+    def __getnewargs__(self) -> tuple[tuple[int, ...], Kind, tuple[str, ...], bool, int, int]:
+        return tuple(self), self.kind, self.columns, self.marked, self.words, self.vectors
 
     @classmethod
     def of_samples(cls, samples: Tensor, marked: bool = False) -> Inputs:
         """Those of samples that a cache holds."""
         kind: Kind = "image" if samples.dim() == 4 else "features"
+        if samples.dtype == torch.int32:
+            kind = "words"
         return cls(_without_mask(samples.shape[1:], marked), kind, marked=marked)
 
     @classmethod
     def of(cls, samples: np.ndarray, columns: Sequence[str] = (), marked: bool = False) -> Inputs:
         """Those of an array of samples. Raises FieldError unless a kind has its type and shape."""
         for kind in KINDS:
-            wanted = 4 if kind == "image" else 2
-            if samples.dtype == DTYPES[kind] and samples.ndim == wanted:
+            if samples.dtype == DTYPES[kind] and samples.ndim == DIMENSIONS[kind]:
                 return cls(_without_mask(samples.shape[1:], marked), kind, columns, marked)
         found = f"samples are {samples.dtype} {list(samples.shape)}"
-        raise FieldError("", f"{found}; a data set gives {' or '.join(SHAPES.values())}")
+        *first, last = SHAPES.values()
+        raise FieldError("", f"{found}; a data set gives {', '.join(first)} or {last}")
 
     @property
     def noun(self) -> str:
-        """What samples are called: images, or rows."""
+        """What samples are called: images, rows, or texts."""
         return NOUNS[self.kind]
 
     @property
     def shown(self) -> str:
-        """`3x32x32 images`, or `rows of 200 numbers`."""
+        """`3x32x32 images`, `rows of 200 numbers`, or `texts of 400 words`."""
         if self.kind == "image":
             masks = " with masks" if self.marked else ""
             return f"{'x'.join(map(str, self))} images{masks}"
-        return f"rows of {self[0]:,} number{'s' * (self[0] != 1)}"
+        what = "word" if self.kind == "words" else "number"
+        return f"{self.noun} of {self[0]:,} {what}{'s' * (self[0] != 1)}"
 
     @property
     def are_named(self) -> bool:
@@ -92,7 +110,10 @@ class Inputs(tuple[int, ...]):
         return math.prod(self.stored) * DTYPES[self.kind].itemsize
 
     def statistics(self, samples: np.ndarray, rows: np.ndarray) -> dict[str, list[float]]:
-        """mean and std of these rows, per channel or column."""
+        """mean and std of these rows, per channel or column; of words, which are no quantities, 0
+        and 1."""
+        if self.kind in WORDED:
+            return {"mean": [0.0], "std": [1.0]}
         if self.kind == "image":
             return _of_pixels(samples[:, : self[0]], rows)
         return _of_columns(samples, np.sort(rows))

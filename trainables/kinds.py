@@ -3,10 +3,10 @@
 import re
 from typing import Literal, get_args
 
-Kind = Literal["image", "features"]
+Kind = Literal["image", "features", "words"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 FEWEST = 10  # samples, or groups of them, that a resample says something of
-NOUNS: dict[str, str] = {"image": "images", "features": "rows"}
+NOUNS: dict[str, str] = {"image": "images", "features": "rows", "words": "texts"}
 
 
 def unit_of(column: str) -> str:

@@ -1,12 +1,15 @@
 """Decode a data set once per machine, into a cache that every process memory-maps.
 
 CACHE/DIGEST/{train,validation,test}.npy      uint8 [N, C, H, W], or float32 [N, D]; with a mask
-                                              uint8 [N, C + 1, H, W]: class + 1, or 0
+                                              uint8 [N, C + 1, H, W]: class + 1, or 0; of texts
+                                              int32 [N, L], numbers of words
 CACHE/DIGEST/{...}_labels.npy                 int64 [N]; with masks [R], of rows of predictions
 CACHE/DIGEST/{...}_positions.npy              int64 [R, 2], with masks: a row's image and place
 CACHE/DIGEST/{...}_groups.npy                 int64 [N], numbered by first appearance, if there are
 CACHE/DIGEST/{train,validation}_group_keys.npy  int64 [G], what identifies them in other data
 CACHE/DIGEST/train_copies.npy                 int64 [N], a number for samples of identical bytes
+CACHE/DIGEST/vocabulary.txt                   of texts: the words of train, by number - 2
+CACHE/DIGEST/vectors.npy                      float32 [words, D], by number, if there are any
 CACHE/DIGEST/meta.json                        classes, statistics of train; sizes and digests
 
 The test split is written but never loaded here: `load_split` only loads train and validation.
@@ -46,6 +49,7 @@ from trainables.loading.splitting import (
     keys_of,
     shared_groups,
 )
+from trainables.loading.vocabulary import VOCABULARY, check_words, write_words
 from trainables.metrics import WITH_MASKS
 from trainables.plain import Plain
 from trainables.plugins import name_of
@@ -76,6 +80,8 @@ class Prepared:
     identical: int | None = None  # samples of train that others are the same as; None: not known
     rows: Mapping[str, int] = field(default_factory=dict)  # of predictions, of images with masks
     labelled: tuple[float, float] | None = None  # the least and most of a train image that is
+    texts: Mapping[str, float] = field(default_factory=dict)  # as of `write_words`
+    vocabulary: str | None = None  # sha256, of texts
 
     @property
     def num_classes(self) -> int:
@@ -230,6 +236,8 @@ def open_prepared(directory: Path) -> Prepared:
             meta.get("kind", "image"),
             meta.get("columns", ()),
             meta.get("marked", False),
+            meta.get("words", 0),
+            meta.get("vectors", 0),
         ),
         mean=tuple(meta["mean"]),
         std=tuple(meta["std"]),
@@ -241,6 +249,8 @@ def open_prepared(directory: Path) -> Prepared:
         identical=meta.get("identical"),
         rows=meta.get("rows", {}),
         labelled=tuple(meta["labelled"]) if "labelled" in meta else None,
+        texts=meta.get("texts", {}),
+        vocabulary=meta["sha256"].get(VOCABULARY),
     )
 
 
@@ -295,6 +305,7 @@ def _build(
     with unchanged(dataset, lambda: data_digest(dataset, seed), digests.apart):
         raw = read(progress=progress) if tells else read()
     inputs = _inputs(raw)
+    check_words(raw, inputs)
     check_groups(raw)
     same = identical(raw, inputs.noun)
     unit = SAME if raw.train.groups is None else dataset.unit or "groups"
@@ -317,12 +328,7 @@ def _build(
             "identical": same.repeated,
             **inputs.statistics(raw.train.images, rows["train"][1]),
         }
-        for name, (split, taken) in rows.items():
-            np.save(folder / f"{name}.npy", split.images[taken], allow_pickle=False)
-            if not raw.marked:
-                np.save(folder / f"{name}_labels.npy", split.labels[taken], allow_pickle=False)
-        if raw.marked:
-            meta |= _write_rows(folder, seed)
+        meta |= _write_samples(folder, rows, raw, inputs, seed)
         if raw.train.groups is not None:
             meta |= _write_groups(folder, rows)
             meta["shared"] = shared_groups(rows, raw.group_names, unit)
@@ -333,6 +339,21 @@ def _build(
         if notes := (*notes, *sizes):
             meta["notes"] = notes
         write_meta(folder, meta)
+
+
+def _write_samples(
+    folder: Path, rows: Rows, raw: RawData, inputs: Inputs, seed: int
+) -> dict[str, Plain]:
+    """Write the samples and labels of each split; returns what meta.json says of them."""
+    meta: dict[str, Plain] = {}
+    if raw.words is not None:
+        meta = write_words(folder, rows, inputs.kind, raw.words)
+    for name, (split, taken) in rows.items():
+        if raw.words is None:
+            np.save(folder / f"{name}.npy", split.images[taken], allow_pickle=False)
+        if not raw.marked:
+            np.save(folder / f"{name}_labels.npy", split.labels[taken], allow_pickle=False)
+    return {**meta, **_write_rows(folder, seed)} if raw.marked else meta
 
 
 def _check_masks(rows: Rows, classes: tuple[str, ...]) -> tuple[str, ...]:
@@ -375,7 +396,7 @@ def write_meta(directory: Path, meta: Mapping[str, Plain]) -> None:
     sizes: dict[str, Plain] = {}
     digests: dict[str, Plain] = {}
     sampled: dict[str, Plain] = {}
-    for file in sorted(directory.glob("*.npy")):
+    for file in sorted([*directory.glob("*.npy"), *directory.glob(VOCABULARY)]):
         sizes[file.name] = file.stat().st_size
         digests[file.name] = file_digest(file)
         if not file.name.startswith("test"):  # read when it is opened, and not before
