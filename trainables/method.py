@@ -155,6 +155,11 @@ class Method(Settings, ABC):
         return self.alone_by is None
 
     @property
+    def mixes(self) -> bool:
+        """It mixes samples, as numbers of words cannot be."""
+        return False
+
+    @property
     def differentiates_twice(self) -> bool:
         """A step differentiates a gradient of the features; compiled code cannot."""
         return False
@@ -252,6 +257,10 @@ class Wrapper(Method, ABC):
     @property
     def per_position(self) -> bool:
         return super().per_position and self.base.per_position
+
+    @property
+    def mixes(self) -> bool:
+        return self.base.mixes
 
     @property
     def differentiates_twice(self) -> bool:

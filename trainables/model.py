@@ -1,6 +1,7 @@
 """The interface of a network: `features` (images to a vector), then `head` (vector to logits).
 
-One for images with masks gives such a vector for each place, and logits for each pixel.
+One for texts takes the numbers of their words, int32 [N, L]. One for images with masks gives such a
+vector for each place, and logits for each pixel.
 """
 
 from abc import ABC, abstractmethod
@@ -29,6 +30,12 @@ class Network(nn.Module):
         """Logits [N, K] (or [N, K, H, W]) of normalised images [N, C, H, W]."""
         logits: Tensor = self.head(self.features(images))
         return logits
+
+    def take_vectors(self, vectors: Tensor) -> None:
+        """Start from vectors of words [words, D], by number, that the data have; by default not.
+
+        Called before `adapt`. What is taken belongs in the state dict, too.
+        """
 
     def adapt(self, images: Callable[[int], Tensor]) -> None:
         """Set, before training, the weights that are computed from the data; by default none.
@@ -83,7 +90,8 @@ class Model(Settings, ABC):
 
     @abstractmethod
     def build(self, input_shape: Any, num_classes: int) -> nn.Module:
-        """A network for samples of this shape: (channels, height, width), or (columns,).
+        """A network for samples of this shape: (channels, height, width), (columns,), or (length,)
+        of texts, with the size of the vocabulary as `input_shape.words`.
 
         A `Network`, or any module that ends in its last linear layer, which is then the head.
         """

@@ -68,7 +68,7 @@ class PartLearner(Learner):
     def batch(self) -> int:
         """The samples of a forward pass in prediction."""
         inputs = self.data.prepared.input_shape
-        return batch_size(inputs, inputs.marked)
+        return batch_size(inputs, inputs.marked, inputs.words > 0)
 
     def now(self) -> Clock:
         if self.device.type == "cuda":

@@ -22,7 +22,7 @@ class DeviceSplit:
 
     On a GPU images lie there zero-padded, and a batch is one gather of columns of pixels:
     cropped by where they begin, flipped by the order in which they are taken. Rows of numbers lie
-    there normalised. Where samples would take more than half of the trial's memory, with the bytes
+    there normalised, texts as they are. Where samples would take more than half of the trial's memory, with the bytes
     of the splits `beside` them, they are streamed: `gather` reads those of a batch from the
     memory-mapped file, which `batch` then gets. On a CPU they are that file. A mask moves with its
     image, as one more channel, and becomes the targets: [B, H, W], -1 where there is no label.
@@ -60,7 +60,7 @@ class DeviceSplit:
             self._images = images.to(self.device)
             if self._inputs.kind == "image":
                 self._lay_out()
-        is_standard = self._inputs.kind == "features" and set(mean) == {0.0} and set(std) == {1.0}
+        is_standard = self._inputs.kind != "image" and set(mean) == {0.0} and set(std) == {1.0}
         self._is_normalised = is_standard or self._is_kept_normalised()
         if self._is_normalised and not is_standard:
             self._images = self._normalise(self._images)
@@ -174,7 +174,7 @@ class DeviceSplit:
         return torch.index_select(self._images, 0, rows, out=found)
 
     def images(self, start: int, stop: int) -> Tensor:
-        """Samples in order, not augmented: [stop - start, ...] float32, normalised."""
+        """Samples in order, not augmented: [stop - start, ...] float32, normalised; or int32."""
         if self._part is None:
             images = self._images[start:stop]
         else:

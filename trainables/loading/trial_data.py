@@ -17,6 +17,7 @@ from trainables.loading.cache import COPIES, SAME, Prepared, Split, load_split, 
 from trainables.loading.frozen import features_of, refuse_augmentation
 from trainables.loading.marks import classes_in
 from trainables.loading.splitting import whole_images
+from trainables.loading.vocabulary import VECTORS
 from trainables.model import Model
 from trainables.problems import FieldError
 from trainables.seeding import stream
@@ -37,6 +38,12 @@ class TrialData:
         )
         self.validation = DeviceSplit(load_split(prepared, "validation"), *statistics, beside=train)
         self._with_meta: dict[tuple[float, int], tuple[DeviceSplit, DeviceSplit]] = {}
+
+    @functools.cached_property
+    def vectors(self) -> Tensor | None:
+        """Vectors of the vocabulary's words [words, D], by number; None if there are none."""
+        file = self.prepared.directory / VECTORS
+        return mapped(file) if self.prepared.input_shape.vectors else None
 
     def with_meta(self, share: float, seed: int) -> tuple[DeviceSplit, DeviceSplit]:
         """(train without meta, meta): stratified, by seed; meta is never augmented."""

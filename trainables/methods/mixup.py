@@ -41,6 +41,10 @@ class Mixup(Wrapper):
         if any(isinstance(inner, Mixup) for inner in self._bases()):
             raise FieldError("base", "already contains a Mixup", "Remove one.")
 
+    @property
+    def mixes(self) -> bool:
+        return True
+
     def draw(self, steps: int, size: int, generator: torch.Generator) -> dict[str, Tensor]:
         drawn = super().draw(steps, size, generator)
         if self.alpha == 0:

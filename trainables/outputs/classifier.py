@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from trainables.files.atomic import write_stream
 from trainables.files.saved import check_saved
-from trainables.inputs import across
+from trainables.inputs import WORDED, across
 from trainables.kinds import Kind
 from trainables.model import Network
 from trainables.positions import Positions
@@ -22,13 +22,16 @@ from trainables.positions import Positions
 PREDICTION_BATCH = 1024
 # And pixels of a forward pass that gives a class to each: a U-Net has a hundred numbers for each.
 PREDICTION_PIXELS = 2**19
+# And words: a convolution over them has a hundred numbers for each, too.
+PREDICTION_WORDS = 2**17
 
 
 class Classifier(nn.Module):
     """Maps raw samples to probabilities, in evaluation mode, float32, on the CPU.
 
-    A sample is an image's pixels, in 0..255, or a row of numbers, as its data set gives them. A
-    network on the CPU is taken over, not copied. mean, std: per channel, or per column.
+    A sample is an image's pixels, in 0..255, or a row of numbers, as its data set gives them, or
+    int32 numbers of words, which are not normalised. A network on the CPU is taken over, not
+    copied. mean, std: per channel, or per column.
     """
 
     mean: Tensor
@@ -50,13 +53,15 @@ class Classifier(nn.Module):
         self.network = network.float().cpu()
         self.register_buffer("mean", across(mean, kind))
         self.register_buffer("std", across(std, kind))
+        self._is_worded = kind in WORDED
         self.register_buffer("temperature", torch.tensor(temperature, dtype=torch.float32))
         self.eval()
 
     def logits(self, images: Tensor) -> Tensor:
-        """images: [N, C, H, W] or [N, D] -> logits [N, K], before the temperature; per position
-        [N, K, H, W]."""
-        logits: Tensor = self.network((images.float() - self.mean) / self.std)
+        """images: [N, C, H, W], [N, D] or [N, L] -> logits [N, K], before the temperature; per
+        position [N, K, H, W]."""
+        samples = images if self._is_worded else (images.float() - self.mean) / self.std
+        logits: Tensor = self.network(samples)
         return logits
 
     def forward(self, images: Tensor) -> Tensor:
@@ -77,13 +82,16 @@ class Classifier(nn.Module):
 
 def batches(images: Tensor, per_position: bool = False) -> Iterator[Tensor]:
     """The samples [N, ...] in batches for prediction."""
-    size = batch_size(images.shape[1:], per_position)
+    size = batch_size(images.shape[1:], per_position, images.dtype == torch.int32)
     for start in range(0, len(images), size):
         yield images[start : start + size]
 
 
-def batch_size(shape: tuple[int, ...], per_position: bool) -> int:
-    """The samples of a forward pass in prediction. per_position: of each pixel."""
+def batch_size(shape: tuple[int, ...], per_position: bool, worded: bool = False) -> int:
+    """The samples of a forward pass in prediction. per_position: of each pixel. worded: of texts,
+    whose numbers are words."""
+    if worded:
+        return min(PREDICTION_BATCH, max(1, PREDICTION_WORDS // shape[0]))
     if not per_position:
         return PREDICTION_BATCH
     return min(PREDICTION_BATCH, max(1, PREDICTION_PIXELS // prod(shape[1:])))

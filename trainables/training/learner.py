@@ -91,6 +91,8 @@ class Learner:
             self.train, self._meta = data.with_meta(config.data.meta, config.seed)
         if place is None:
             network = program.new_network(config, data)
+            if data.vectors is not None:
+                network.take_vectors(data.vectors)
             network.adapt(lambda count: data.images_of(self.train.rows[:count]))
             place = Place(program.program_for(config, data, network, device), 0)
         self._program = place.program
@@ -401,7 +403,8 @@ class Learner:
         self.network.eval()
         logits = []
         positions = split.positions
-        size = batch_size(self.data.prepared.input_shape, positions is not None)
+        inputs = self.data.prepared.input_shape
+        size = batch_size(inputs, positions is not None, inputs.words > 0)
         with torch.inference_mode():
             for start in range(0, len(split), size):
                 found = self.network(split.images(start, start + size))
