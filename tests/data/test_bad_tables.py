@@ -460,7 +460,7 @@ def test_a_row_group_and_an_npz_that_memory_does_not_hold(tmp_path, monkeypatch)
     monkeypatch.setattr("trainables.files.arrays.memory", lambda: 100_000)
     path = wide(tmp_path / "a.npz", 50_000)
     assert error_of(path).problem.startswith(f"{path} its arrays take 0.0 GB")
-    monkeypatch.setattr("trainables.data.table.memory", lambda: 100_000)
+    monkeypatch.setattr("trainables.data.shared.named_rows.memory", lambda: 100_000)
     path = wide(tmp_path / "a.parquet", 50_000)
     assert error_of(path).problem.startswith(f"a row group of {path} would take 0.0 GB")
 

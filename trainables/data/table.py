@@ -4,9 +4,8 @@ A file with a column of split names, or a folder with one file per split (`train
 (`train-00000-of-00002.parquet`).
 """
 
-import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -16,29 +15,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trainables.data.shared.column_notes import Spread, notes
-from trainables.data.shared.columns import (
-    Columns,
-    CsvColumns,
-    NpzColumns,
-    ParquetColumns,
-    check_column,
-    parsed,
-    what_is_taken,
-)
+from trainables.data.shared.columns import Columns, NpzColumns, check_column, parsed
 from trainables.data.shared.groups import check_group
-from trainables.data.shared.listing import Content, Labels, Listing
-from trainables.data.shared.rows import SPLIT_COLUMN, RowFiles, either
+from trainables.data.shared.listing import Content, Listing
+from trainables.data.shared.named_rows import NamedRows, ending_of, is_class_number
+from trainables.data.shared.rows import SPLIT_COLUMN
 from trainables.dataset import Progress, nothing
 from trainables.fields import path_text, text
 from trainables.kinds import NOUNS
 from trainables.machine import memory
-from trainables.plain import Value
 from trainables.problems import FieldError
 
 LABEL = "label"
 # As pandas saves an index without a name; in a csv the name is empty.
 INDEX = re.compile(r"(__index_level_\d+__|Unnamed: \d+)?")
-WHOLE = re.compile(r"0|-?[1-9]\d{0,17}", re.ASCII)
 MOST_SHOWN = 5  # columns of a warning
 VALUES = 2**22  # numbers read at a time
 ENCODE = "Encode it as numbers, e.g. as a column of 0 and 1 for each word."
@@ -60,7 +50,7 @@ class Feature(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table(RowFiles):
+class Table(NamedRows):
     """Each row is a sample, of numbers that become float32; its label is a number or a word.
 
     Without `features`, the samples are the one column of lists, or all columns of numbers but
@@ -97,30 +87,12 @@ class Table(RowFiles):
         return self.features
 
     @property
-    def _others(self) -> list[str]:
-        """The columns that are no features."""
-        named = (self.label, self.split_column, self.group)
-        return [name for name in named if name is not None]
-
-    @property
     def _wanted(self) -> list[str] | None:
         return [self.features] if isinstance(self.features, str) else self.features
 
-    def _files(self) -> list[Path]:
-        files = super()._files()
-        kinds = sorted({_ending(file) for file in files})
-        if kinds[0] not in self.endings:
-            raise FieldError("path", f"{self.path} is no {either(self.endings)} file")
-        if len(kinds) > 1:
-            found = f"{self.path} has {' and '.join(kinds)} files"
-            raise FieldError("path", found, "Keep those of one kind.")
-        return files
-
     def _columns(self, file: Path) -> Columns:
-        if _ending(file) == ".parquet":
-            return ParquetColumns(file, memory())
-        if _ending(file) == ".csv":
-            return CsvColumns(file, memory(), text=self._others)
+        if ending_of(file) != ".npz":
+            return super()._columns(file)
         features, *others = self._wanted or ["features"]
         if others:
             found = f"{file} has one array of features, not {len(others) + 1}"
@@ -141,58 +113,6 @@ class Table(RowFiles):
             arrays[self.group] = self.group
             required[self.group] = "group"
         return NpzColumns(file, memory(), arrays, features, required)
-
-    def _schema(self, file: Path) -> Any:
-        return self._columns(file).schema()
-
-    def _read(self, file: Path, columns: list[str]) -> Any:
-        return self._columns(file).read(columns)
-
-    def _batches(self, file: Path, columns: list[str], size: int) -> Iterator[Any]:
-        return self._columns(file).batches(columns, size)
-
-    def _check_schema(self, file: Path, schema: Any) -> None:
-        seen: set[str] = set()
-        for name in schema.names:
-            if name in seen:
-                raise FieldError("path", f"{file} has two columns named '{name}'", "Rename one.")
-            seen.add(name)
-        super()._check_schema(file, schema)
-        kind = schema.field(self.label).type
-        if not (_is_class_number(kind) or pa.types.is_string(kind)):
-            found = f"{file}: column '{self.label}' has type {kind}"
-            mend = f"Write whole numbers, or words. {what_is_taken(kind)}".rstrip()
-            raise FieldError("label", f"{found}, not whole numbers or words", mend)
-
-    def _matches(self, file: Path, found: Any, value: Value) -> bool:
-        """A csv has text: `where: {group: 3}` are the rows with a 3, as it is written."""
-        if _ending(file) != ".csv" or found is None or isinstance(value, str):
-            return super()._matches(file, found, value)
-        return bool(found.lower() == json.dumps(value))
-
-    # ---- labels ----------------------------------------------------------------------------------
-
-    def _numbered(self, schemas: dict[Path, Any], columns: list[Any], splits: np.ndarray) -> Labels:
-        """Words are numbered in sorted order, those of train first; whole numbers stay as they
-        are."""
-        if all(_is_class_number(column.type) for column in columns):
-            numbers = [column.cast(pa.int64(), safe=False) for column in columns]
-            return super()._numbered(schemas, numbers, splits)
-        found = pa.concat_arrays([column.cast(pa.large_string()) for column in columns])
-        found = found.dictionary_encode()
-        words = found.dictionary.to_pylist()
-        places = found.indices.to_numpy()
-        if all(map(WHOLE.fullmatch, words)):
-            ours = np.array(list(map(int, words)), dtype=np.int64)[places]
-            return super()._numbered(schemas, [pa.array(ours)], splits)
-        for word in words:
-            if word != (bare := word.strip()) and bare in words:
-                found = f"'{word}' and '{bare}' differ by spaces alone"
-                raise FieldError("label", f"{self.path}: {found}", "Make them one.")
-        train = self._called("train", sorted(set(splits.tolist())))
-        in_train = set(places[splits == train].tolist())
-        order = sorted(range(len(words)), key=lambda place: (place not in in_train, words[place]))
-        return Labels(np.argsort(order)[places], [words[place] for place in order], words=True)
 
     # ---- features --------------------------------------------------------------------------------
 
@@ -296,13 +216,9 @@ class _Called:
         return f"column '{feature.name}[{place - self._ends[number] + feature.size}]'"
 
 
-def _ending(file: Path) -> str:
-    return file.suffix.lower()
-
-
 def _shown(listing: Listing, features: Sequence[Feature]) -> tuple[str, ...]:
     """The columns' names, in order; those of an npz have none."""
-    if _ending(listing.files[0]) == ".npz":
+    if ending_of(listing.files[0]) == ".npz":
         return ()
     return tuple(feature.shown for feature in features)
 
@@ -316,12 +232,8 @@ def _numberings(listing: Listing, rows: np.ndarray) -> list[np.ndarray]:
 # ---- types ---------------------------------------------------------------------------------------
 
 
-def _is_class_number(kind: Any) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_boolean(kind))
-
-
 def _is_number(kind: Any) -> bool:
-    return _is_class_number(kind) or bool(pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+    return is_class_number(kind) or bool(pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
 def _is_list(kind: Any) -> bool:
@@ -366,7 +278,7 @@ def _check_features(file: Path, schema: Any, names: Sequence[str], first: Any) -
                 "features", f"{file}: column '{name}' is a saved index", "Leave it out."
             )
         kind = schema.field(name).type
-        if pa.types.is_string(kind) and _ending(file) == ".csv":  # its row will be named
+        if pa.types.is_string(kind) and ending_of(file) == ".csv":  # its row will be named
             continue
         if not (_is_number(kind) or _is_list(kind)):
             found = f"{file}: column '{name}' has type {kind}, not numbers or lists of numbers"

@@ -22,9 +22,10 @@ class DeviceSplit:
 
     On a GPU images lie there zero-padded, and a batch is one gather of columns of pixels:
     cropped by where they begin, flipped by the order in which they are taken. Rows of numbers lie
-    there normalised, texts as they are. Where samples would take more than half of the trial's memory, with the bytes
-    of the splits `beside` them, they are streamed: `gather` reads those of a batch from the
-    memory-mapped file, which `batch` then gets. On a CPU they are that file. A mask moves with its
+    there normalised, texts as they are. Where samples would take more than half of the trial's
+    memory, with the bytes of the splits `beside` them, they are streamed: `gather` reads those of a
+    batch from the memory-mapped file, which `batch` then gets. On a CPU they are that file. A mask
+    moves with its
     image, as one more channel, and becomes the targets: [B, H, W], -1 where there is no label.
     """
 

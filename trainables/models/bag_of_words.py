@@ -3,7 +3,6 @@
 from collections import OrderedDict
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
 
 from trainables.fields import number
@@ -32,6 +31,8 @@ class BagOfWords(ModelOfWords):
 
     def build(self, input_shape: Inputs, num_classes: int) -> Network:
         features = nn.Sequential(
-            OrderedDict(mean=MeanOfWords(self.vectors(input_shape)), dropout=nn.Dropout(self.dropout))
+            OrderedDict(
+                mean=MeanOfWords(self.vectors(input_shape)), dropout=nn.Dropout(self.dropout)
+            )
         )
         return NetworkOfWords(features, nn.Linear(self.width, num_classes))

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trainables.data.shared.groups import Grouped
-from trainables.dataset import Rows
+from trainables.dataset import Rows, Words
 from trainables.files.digest import file_digest
 
 
@@ -79,3 +79,4 @@ class Content(NamedTuple):
     columns: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()  # of masks
+    words: Words | None = None  # of texts

@@ -142,7 +142,7 @@ class RowFiles(Dataset, ABC):
         digest = hashlib.sha256(json.dumps(options, sort_keys=True).encode())
         for file in self._files():
             # In a folder the file name gives the split; a single file may have any name.
-            name = "" if Path(self.path).is_file() else file.name
+            name = "" if Path(self.path).is_file() else file.relative_to(self.path)
             digest.update(f"{name} {file_digest(file)}\n".encode())
         return digest.hexdigest()
 
@@ -161,6 +161,7 @@ class RowFiles(Dataset, ABC):
             notes=notes,
             group_names=listing.group_names,
             marked=self._label is None,
+            words=content.words,
         )
 
     def _left_out(self, listing: Listing) -> tuple[str, ...]:
@@ -192,6 +193,7 @@ class RowFiles(Dataset, ABC):
             listing.groups_of(rows),
             listing.group_names,
             marked=self._label is None,
+            words=() if content.words is None else content.words.all,
         )
 
     def samples_header(self, where: dict[str, Value] | None = None) -> Header:

@@ -1,8 +1,11 @@
-"""The words of a text."""
+"""The words of a text, and their numbers as a sample."""
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from functools import cache
+
+import numpy as np
 
 
 @cache
@@ -22,4 +25,19 @@ def words_of(text: str) -> list[str]:
     """
     plain = text.replace("\N{RIGHT SINGLE QUOTATION MARK}", "'").lower()
     found: list[str] = _pattern().findall(unicodedata.normalize("NFC", plain))
+    return found
+
+
+def laid_out(numbers: Sequence[int], length: int, keep: str) -> np.ndarray:
+    """[length] int32 of a text's words: its first ones, then zeros; or zeros, then its last ones.
+
+    A text without a word has one unknown word, 1.
+    """
+    found = np.zeros(length, dtype=np.int32)
+    if keep == "first":
+        kept = numbers[:length] or [1]
+        found[: len(kept)] = kept
+    else:
+        kept = numbers[-length:] or [1]
+        found[length - len(kept) :] = kept
     return found
