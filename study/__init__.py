@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from study.notebook.process import CommandFailed as CommandFailed
     from study.python import Study as Study
+    from study.registry.encoding import encode as encode
     from study.schema.errors import TryAgain as TryAgain
     from trainables.problems import UserError as UserError
 
@@ -16,8 +17,9 @@ _PLACES = {
     "UserError": "trainables.problems",
     "TryAgain": "study.schema.errors",
     "CommandFailed": "study.notebook.process",
+    "encode": "study.registry.encoding",
 }
-__all__ = ["CommandFailed", "Study", "TryAgain", "UserError"]
+__all__ = ["CommandFailed", "Study", "TryAgain", "UserError", "encode"]
 
 
 def __getattr__(name: str) -> Any:

@@ -252,6 +252,7 @@ def _plain(found: Planned, explained: bool) -> dict[str, object]:
             "kind": found.prepared.input_shape.kind,
             "masks": found.prepared.input_shape.marked,
             "rows": dict(found.prepared.rows) or None,
+            "texts": dict(found.prepared.texts) or None,
             "columns": list(found.prepared.input_shape.columns),
             "sizes": dict(found.prepared.sizes),
             "groups": dict(found.prepared.groups) or None,
@@ -335,6 +336,7 @@ def _print_explained(study: StudySpec) -> None:
 
 
 def _print_data(study: StudySpec, prepared: Prepared) -> None:
+    from study.engine.preparation import texts_lines
     from trainables.loading.trial_data import sample_bytes
 
     groups = {name: "" for name in prepared.sizes}
@@ -357,6 +359,8 @@ def _print_data(study: StudySpec, prepared: Prepared) -> None:
             f"masks: {labelled} of a train image's pixels are labelled; metrics are of rows, at"
             f" most 1,024 of an image, so that images weigh alike: {rows}"
         )
+    for line in texts_lines(study, prepared):
+        console.say(line)
     if inputs.columns:
         console.say(f"columns: {_columns_text(inputs.columns)}")
     for note in _data_notes(study, prepared):

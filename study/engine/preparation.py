@@ -28,7 +28,7 @@ from study.machines.ray_session import ClusterError
 from study.schema.compatibility import completed_meaning, refuse_changes
 from study.schema.errors import LedgerError, SpecError, located
 from study.schema.objective import TEMPERATURE, served_by_default
-from study.schema.samples import check_masks, check_samples
+from study.schema.samples import check_masks, check_samples, check_worded
 from study.schema.spec import StudySpec, check_objectives
 from study.schema.temperature import WITH_PRIOR
 from study.schema.uris import public_uri, recorded_tracking
@@ -50,8 +50,9 @@ from trainables.dataset import Dataset
 from trainables.inputs import Inputs
 from trainables.kinds import FEWEST, count_of
 from trainables.loading.cache import Prepared, load_split, prepare
-from trainables.loading.shift import check_header
+from trainables.loading.shift import check_header, unknown_words
 from trainables.loading.trial_data import meta_of, together_in_train
+from trainables.loading.vocabulary import FIRST
 from trainables.plugins import keep_extensions
 from trainables.problems import UserError
 
@@ -91,6 +92,8 @@ def prepare_data(
     check_samples(spec.model, used_data, prepared.input_shape, file_name)
     if prepared.input_shape.marked:
         check_masks(spec, file_name)
+    if prepared.input_shape.words:
+        check_worded(spec, prepared.input_shape, file_name)
     check_own_code(spec, prepared, file_name)
     _check_padding(spec.data, prepared.input_shape, file_name)
     for name, shift_set in spec.shift.items():
@@ -338,6 +341,26 @@ def data_notes(data: Dataset, prepared: Prepared) -> tuple[str, ...]:
     """What to warn of before a study begins: what was found in its data, and of its splits what
     they share and what they are too small for."""
     return (*prepared.notes, *prepared.shared, *_too_small(data, prepared))
+
+
+def texts_lines(spec: StudySpec, prepared: Prepared) -> Iterator[str]:
+    """What `plan` says of texts: their vocabulary, and what it and their length leave out."""
+    if not prepared.texts:
+        return
+    words = prepared.input_shape.words - FIRST
+    parts = [f"the vocabulary has the {words:,} most frequent of train"]
+    if cut := prepared.texts["cut"]:
+        of_all = f"{cut:,} of {sum(prepared.sizes.values()):,} texts"
+        parts.append(f"{of_all} are cut to {prepared.input_shape[0]:,}")
+    names = ("train", "validation")
+    unknown = (f"{prepared.texts[f'unknown_{name}']:.1%} of the words of {name}" for name in names)
+    parts.append(f"{' and '.join(unknown)} are outside it")
+    if empty := prepared.texts["empty"]:
+        parts.append(f"{count_of(int(empty), 'texts')} without a word, one unknown word each")
+    yield f"words: {'; '.join(parts)}"
+    for name, shift_set in spec.shift.items():
+        share = unknown_words(shift_set, prepared)
+        yield f"words of shift.{name}: {share:.1%} are outside the vocabulary"
 
 
 def _too_small(data: Dataset, prepared: Prepared) -> Iterator[str]:

@@ -31,10 +31,18 @@ def metadata(facts: Facts) -> dict[str, Any]:
 
 def use_section(facts: Facts, name: str) -> list[str]:
     """From Python, and from a server."""
-    asked = _of_rows(facts["columns"]) if facts.get("columns") else _of_arrays(facts)
     uri = f"models:/{name}/VERSION"
+    needs = []
+    if facts.get("columns"):
+        asked = _of_rows(facts["columns"])
+    elif "keep" in facts:
+        asked = _of_texts(facts, uri)
+        needs = ["From texts to probabilities; `encode` is of calstudy (`pip install calstudy`):"]
+    else:
+        asked = _of_arrays(facts)
     return [
         "## Use",
+        *needs,
         "```python",
         "import mlflow",
         'mlflow.set_tracking_uri("...")  # of the server, or sqlite:///STORAGE/mlflow.db',
@@ -57,18 +65,31 @@ def use_section(facts: Facts, name: str) -> list[str]:
 
 
 def _of_arrays(facts: Facts) -> list[str]:
-    """Of a model of one float32 array."""
+    """Of a model of one array, of float32 or of numbers of words."""
     noun = NOUNS[facts.get("kind", "image")]
     shape = ", ".join(str(size) for size in facts["input_shape"])
     pixels = []
     if facts.get("marked"):
         pixels = ["masks = probs.argmax(axis=1)  # [N, H, W], the number of each pixel's class"]
+    kind = ("int32", "int()") if "vocabulary_sha256" in facts else ("float32", "float()")
     return [
-        f'probs = model.predict({noun}.astype("float32"))  # NumPy, [N, {shape}]',
-        f"probs = model.predict({noun}.float().cpu().numpy())  # torch",
+        f'probs = model.predict({noun}.astype("{kind[0]}"))  # NumPy, [N, {shape}]',
+        f"probs = model.predict({noun}.{kind[1]}.cpu().numpy())  # torch",
         *pixels,
         "import json",
         f'json.dump({{"inputs": {noun}.tolist()}}, open("request.json", "w"))',
+    ]
+
+
+def _of_texts(facts: Facts, uri: str) -> list[str]:
+    """Of a model of the numbers of words, which are those of its vocabulary."""
+    return [
+        "from study import encode",
+        f'folder = mlflow.artifacts.download_artifacts("{uri}")',
+        f"numbers = encode(texts, folder)  # texts: a list; int32 [N, {facts['input_shape'][0]}]",
+        "probs = model.predict(numbers)",
+        "import json",
+        'json.dump({"inputs": numbers.tolist()}, open("request.json", "w"))',
     ]
 
 

@@ -36,8 +36,10 @@ from study.store.study import Study
 from study.store.trials import TrialRecord
 from study.tracking.client import PREFIX
 from study.uncertainty.intervals import LEVEL
+from trainables.data.text import Text
 from trainables.loading.cache import load_split
 from trainables.loading.frozen import features_of
+from trainables.loading.vocabulary import VOCABULARY
 from trainables.machine import versions
 from trainables.metrics import scores
 from trainables.outputs.classifier import predicted
@@ -200,6 +202,12 @@ def _candidate(
         facts["kind"] = inputs.kind
     if inputs.marked:
         facts |= {"marked": True, "num_images": prepared.sizes["validation"]}
+    vocabulary = None
+    if inputs.words:
+        vocabulary = prepared.directory / VOCABULARY
+        facts["vocabulary_sha256"] = prepared.vocabulary
+    if isinstance(config.data, Text):  # else its words are made by other rules than `encode` has
+        facts["keep"] = config.data.keep
     if inputs.marked or study.recorded.groups is not None:
         facts["validation_groups"] = study.recorded.resampled("validation")
     if inputs.are_named:
@@ -209,7 +217,7 @@ def _candidate(
     if notes := [one.note for one in search_of(study).spec.taken if one.note]:
         facts["selected_before"] = notes
     facts |= {name: found for name, found in confirmed.items() if found}
-    return Candidate(classifier, split, probs, difference, record, facts, answer)
+    return Candidate(classifier, split, probs, difference, record, facts, answer, vocabulary)
 
 
 def _searched_values(study: Study, record: TrialRecord) -> Mapping[str, Value]:

@@ -85,8 +85,8 @@ def card(facts: Facts, name: str, answer: Sequence[str] = ()) -> str:
             ),
             "",
             (
-                f"Input: {_input(facts)} (not normalized). Output: {_output(facts)}. The model"
-                f" normalizes its input and {applies}."
+                f"Input: {_input(facts)}. Output: {_output(facts)}. The model"
+                f" {_normalizes(facts)}{applies}."
             ),
             "",
             *use_section(facts, name),
@@ -161,10 +161,16 @@ def _drawn_rows(facts: Facts) -> list[str]:
 def _input(facts: Facts) -> str:
     """The model's input, in words."""
     if facts.get("columns"):
-        return f"rows of {len(facts['columns'])} columns, raw numbers"
+        return f"rows of {len(facts['columns'])} columns, raw numbers (not normalized)"
     shape = " x ".join(str(size) for size in facts["input_shape"])
+    if "vocabulary_sha256" in facts:
+        return f"int32 [N, {shape}], numbers of words, of its file `calstudy/vocabulary.txt`"
     values = "pixel values" if facts.get("kind", "image") == "image" else "numbers"
-    return f"float32 [N, {shape}], raw {values}"
+    return f"float32 [N, {shape}], raw {values} (not normalized)"
+
+
+def _normalizes(facts: Facts) -> str:
+    return "" if "vocabulary_sha256" in facts else "normalizes its input and "
 
 
 def _output(facts: Facts) -> str:

@@ -49,7 +49,8 @@ def rows_of(samples: Tensor, columns: Sequence[str]) -> np.ndarray | pd.DataFram
     In float64, which holds every float32 and is what tables mostly have.
     """
     if not columns:
-        return samples.float().numpy()
+        # Numbers of words stay whole.
+        return (samples if samples.dtype == torch.int32 else samples.float()).numpy()
     import pandas as pd
 
     return pd.DataFrame(samples.double().numpy(), columns=list(columns))

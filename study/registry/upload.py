@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
@@ -31,6 +32,7 @@ from study.registry.verify import (
     PROBABILITIES,
     RECORD,
     SAME_PATH_LIMIT,
+    WORDS,
     first_line,
     tag_value,
 )
@@ -78,7 +80,8 @@ RESTORE = (
 
 @dataclass(frozen=True)
 class Candidate:
-    """A model that can be registered, with its facts. answer: why it was chosen, for its card."""
+    """A model that can be registered, with its facts. answer: why it was chosen, for its card.
+    vocabulary: the file of its words, of texts."""
 
     classifier: Classifier
     split: Split
@@ -87,6 +90,7 @@ class Candidate:
     record: TrialRecord
     facts: Facts
     answer: Sequence[str] = ()
+    vocabulary: Path | None = None
 
     @property
     def tags(self) -> dict[str, str]:
@@ -140,6 +144,8 @@ def save(candidate: Candidate, name: str, directory: Path) -> None:
         )
     (directory / RECORD).parent.mkdir()
     (directory / RECORD).write_text(json.dumps(candidate.facts, indent=1))
+    if candidate.vocabulary is not None:
+        shutil.copyfile(candidate.vocabulary, directory / WORDS)
     (directory / CARD).write_text(card(candidate.facts, name, candidate.answer))
     np.savez(
         directory / PROBABILITIES, probs=candidate.probs, labels=candidate.split.labels.numpy()

@@ -36,6 +36,7 @@ from study.tracking.registered import ADDED, ARTIFACTS, differences, recorded_di
 from trainables import data, metrics
 from trainables.config import build
 from trainables.dataset import Dataset
+from trainables.files.digest import file_digest
 from trainables.loading.cache import Prepared, Split, data_digests, load_split, prepare
 from trainables.metrics.binned import equal_mass_index, equal_width_index
 from trainables.plugins import changed_files, use_extensions
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 RECORD = "calstudy/record.json"
 PROBABILITIES = "calstudy/validation_probs.npz"
 CARD = "calstudy/card.md"
+WORDS = "calstudy/vocabulary.txt"
 
 SAME_PATH_LIMIT = 1e-5  # in probability
 METRIC_LIMIT = 1e-6
@@ -182,7 +184,7 @@ def examine(
         _compare_files(directory, version)
         record, reference, labels = _read(directory, uri)
         code = extensions or _own_extensions(record, version, storage)
-        split = _validation(record, code, storage)
+        prepared, split = _validation(record, code, storage)
         model = load_registered(directory)
         probs = predict_registered(model, split.images, split.positions)
         applied = float(model.get_raw_model().get_buffer("temperature"))  # type: ignore[no-untyped-call]
@@ -200,6 +202,10 @@ def examine(
             _check("temperature applied", abs(applied / served - 1), TEMPERATURE_LIMIT),
             _check("labels that differ from the data", int((labels != split.labels).sum()), 0),
         ]
+        if known := record.get("vocabulary_sha256"):
+            found = (file_digest(directory / WORDS), prepared.vocabulary)
+            others = sum(digest != known for digest in found)
+            first.append(_check("vocabularies with a different digest", others, 0))
         sizes = len(split.labels), record.get("num_images", 0)
         report = VerifyReport(uri, (*first, *checks), *sizes, flipped, values)
         if keep is not None and report.ok:
@@ -284,13 +290,14 @@ def _own_extensions(record: Mapping[str, Any], version: ModelVersion, storage: P
     return folder
 
 
-def _validation(record: Mapping[str, Any], extensions: Path | None, storage: Path) -> Split:
+def _validation(
+    record: Mapping[str, Any], extensions: Path | None, storage: Path
+) -> tuple[Prepared, Split]:
     config = record["config"]
     if extensions is not None:
         use_extensions(extensions)
     dataset = build(Dataset, moved_with_study(config["data"], storage))
-    _, split = validation_of(dataset, config["seed"], record["data_digest"])
-    return split
+    return validation_of(dataset, config["seed"], record["data_digest"])
 
 
 def main() -> None:

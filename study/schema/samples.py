@@ -8,9 +8,15 @@ from study.schema.errors import SpecError
 from study.schema.spec import StudySpec
 from trainables.dataset import Dataset
 from trainables.inputs import Inputs
-from trainables.kinds import NOUNS
+from trainables.kinds import NOUNS, Kind
 from trainables.model import Model
 from trainables.plugins import name_of
+
+MENDS: dict[Kind, str] = {
+    "image": "Use a network of images.",
+    "features": "Write model: mlp.",
+    "words": "Write model: bag_of_words, or global_pooling_cnn.",
+}
 
 
 def check_samples(model: Model, data: Iterable[Dataset], inputs: Inputs, file_name: str) -> None:
@@ -20,7 +26,7 @@ def check_samples(model: Model, data: Iterable[Dataset], inputs: Inputs, file_na
     """
     if inputs.kind not in model.takes:
         found = f"{name_of(type(model))} takes {' or '.join(NOUNS[kind] for kind in model.takes)}"
-        mend = "Write model: mlp." if inputs.kind == "features" else "Use a network of images."
+        mend = MENDS[inputs.kind]
         raise SpecError(file_name, "model", f"{found}, the data are {inputs.shown}", mend)
     if model.per_position != inputs.marked:
         gives = "a class to each image, the data have masks"
@@ -38,6 +44,16 @@ def check_samples(model: Model, data: Iterable[Dataset], inputs: Inputs, file_na
             raise SpecError(file_name, "data.augment", f"{one.augment} {found}", "Remove it.")
         if one.padding is not None:
             raise SpecError(file_name, "data.padding", found, "Remove it.")
+
+
+def check_worded(spec: StudySpec, inputs: Inputs, file_name: str) -> None:
+    """Raise SpecError for a method that mixes samples, whose numbers are words."""
+    for variant in spec.variants:
+        if variant.method.mixes:
+            name = name_of(type(variant.method))
+            found = f"{name} mixes samples, the data are {inputs.shown}"
+            mend = "Leave it out: between two words there is none."
+            raise SpecError(file_name, f"methods.{variant.label}", found, mend)
 
 
 def check_masks(spec: StudySpec, file_name: str) -> None:

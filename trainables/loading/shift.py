@@ -1,8 +1,9 @@
 """Other data to evaluate a study's models on: the same classes under shift, or unseen classes.
 
 Checked by its header before a study trains. Decoded by `confirm` once per machine, into the cache:
-CACHE/shift-DIGEST/{images,labels}.npy, and groups.npy if there are any. Never used for training.
-Rows of numbers are matched with the study's by the names of their columns.
+CACHE/shift-DIGEST/{images,labels}.npy, and groups.npy or vocabulary.txt if there are any. Never
+used for training. Rows of numbers are matched with the study's by the names of their columns;
+texts are numbered by the study's vocabulary.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,6 +32,15 @@ from trainables.inputs import Inputs
 from trainables.loading.cache import Prepared, load_split, mapped, unchanged
 from trainables.loading.marks import rows_of
 from trainables.loading.splitting import check_numbers, common_groups
+from trainables.loading.vocabulary import (
+    VOCABULARY,
+    numbering_by,
+    read_vocabulary,
+    renumbered,
+    unknown_share,
+    words_in,
+    write_vocabulary,
+)
 from trainables.plain import Plain, Value
 from trainables.plugins import name_of
 from trainables.positions import Positions
@@ -79,7 +89,8 @@ class ShiftSet(Settings):
 class Shift(NamedTuple):
     """A set prepared for a study's models."""
 
-    images: Tensor  # uint8 [N, C, H, W], with the study's C; or float32 [N, D], its columns
+    # uint8 [N, C, H, W], with the study's C; float32 [N, D], its columns; or int32, of its words
+    images: Tensor
     labels: Tensor  # int64 [N], with the study's numbering; the source's if out of distribution
     ood: bool
     kept: Tensor  # bool [N]: False for samples that train or validation has too
@@ -116,7 +127,8 @@ def check_header(shift_set: ShiftSet, used: Rows, classes: tuple[str, ...], inpu
         problem = f"{shared} of the {total} rows are in {there}"
         raise FieldError("where", problem, "Select rows of no split.")
     if header.shape is not None:
-        _check_fit(header.shape, header.columns, inputs, header.marked)
+        kind = header.kind or ("image" if len(header.shape) == 3 else "features")
+        _check_fit(Inputs(header.shape, kind, header.columns, header.marked), inputs)
     if header.labels is not None and header.names is not None and not shift_set.ood:
         _labels(header.labels, header.names, classes, shift_set.ood)
     return own
@@ -130,10 +142,25 @@ def unseen_shift(shift_set: ShiftSet, used: Rows, prepared: Prepared) -> Shift:
     """
     own = check_header(shift_set, used, prepared.classes, prepared.input_shape)
     samples = _samples(shift_set)
-    shift = _shift_of(shift_set, samples, prepared.classes, prepared.input_shape)
+    vocabulary = _vocabulary(prepared)
+    shift = _shift_of(shift_set, samples, prepared.classes, prepared.input_shape, vocabulary)
     if not own:  # else of other rows
         shift = _without_seen(shift, prepared)
     return shift._replace(shared=_shared(shift_set, samples, shift.kept, prepared))
+
+
+def unknown_words(shift_set: ShiftSet, prepared: Prepared) -> float:
+    """The share of the words of a set of texts that the study's vocabulary lacks. Decodes it."""
+    samples = _samples(shift_set)
+    numbering = numbering_by(samples.words, _vocabulary(prepared))
+    return unknown_share(numbering[words_in(samples.images, prepared.input_shape.kind)])
+
+
+def _vocabulary(prepared: Prepared) -> list[str]:
+    """The words of the study's texts; none of other samples."""
+    if not prepared.input_shape.words:
+        return []
+    return read_vocabulary(prepared.directory / VOCABULARY)
 
 
 def _without_seen(shift: Shift, prepared: Prepared) -> Shift:
@@ -180,10 +207,16 @@ def shift_of(shift_set: ShiftSet, classes: tuple[str, ...], inputs: Inputs) -> S
 
 
 def _shift_of(
-    shift_set: ShiftSet, samples: Samples, classes: tuple[str, ...], inputs: Inputs
+    shift_set: ShiftSet,
+    samples: Samples,
+    classes: tuple[str, ...],
+    inputs: Inputs,
+    vocabulary: Sequence[str] = (),
 ) -> Shift:
-    shape = Inputs.of(samples.images, marked=samples.marked)
-    _check_fit(shape, samples.columns, inputs, samples.marked)
+    _check_fit(Inputs.of(samples.images, samples.columns, samples.marked), inputs)
+    if inputs.words:
+        numbering = numbering_by(samples.words, vocabulary)
+        samples = samples._replace(images=renumbered(samples.images, inputs.kind, numbering))
     found = None
     positions = None
     if samples.marked:
@@ -212,11 +245,9 @@ def _rows_of(samples: Samples) -> tuple[Samples, Positions]:
     return samples._replace(images=samples.images[:, :-1], labels=labels, groups=groups), where
 
 
-def _check_fit(
-    shape: tuple[int, ...], columns: tuple[str, ...], wanted: Inputs, marked: bool
-) -> None:
-    """Raise FieldError unless samples of this shape, with these columns, fit the study's."""
-    found = Inputs(shape, "image" if len(shape) == 3 else "features", columns, marked)
+def _check_fit(found: Inputs, wanted: Inputs) -> None:
+    """Raise FieldError unless such samples fit the study's."""
+    columns = found.columns
     if found.kind != wanted.kind:
         raise FieldError("", f"has {found.noun}, the study {wanted.noun}")
     if found.marked != wanted.marked:
@@ -230,6 +261,9 @@ def _check_fit(
     elif wanted.kind == "features" and found != wanted:
         problem = f"its rows have {found[0]:,} numbers, the study's {wanted[0]:,}"
         raise FieldError("", problem)
+    elif wanted.kind == "words" and found != wanted:
+        problem = f"its texts are of {found[0]:,} words, the study's of {wanted[0]:,}"
+        raise FieldError("length", problem, f"Write length: {wanted[0]}.")
     # Grayscale broadcasts.
     elif found != wanted and not (found[0] == 1 and found[1:] == wanted[1:]):
         own, ours = (" x ".join(map(str, sizes)) for sizes in (found, wanted))
@@ -296,6 +330,7 @@ def _samples(shift_set: ShiftSet) -> Samples:
         mapped(groups).numpy() if groups.exists() else None,
         {int(group): name for group, name in meta.get("group_names", {}).items()},
         meta.get("marked", False),
+        tuple(read_vocabulary(words)) if (words := directory / VOCABULARY).exists() else (),
     )
 
 
@@ -321,6 +356,9 @@ def _write(samples: Samples, directory: Path) -> None:
         meta: dict[str, Plain] = {"columns": samples.columns}
         if samples.marked:
             meta["marked"] = True
+        if samples.words:
+            write_vocabulary(partial / VOCABULARY, samples.words)
+            files.append(partial / VOCABULARY)
         if samples.groups is not None:
             check_numbers(samples.groups, len(samples.labels), "groups")
             np.save(partial / "groups.npy", samples.groups, allow_pickle=False)

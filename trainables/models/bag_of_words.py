@@ -30,9 +30,6 @@ class BagOfWords(ModelOfWords):
     dropout: float = number(0.0, low=0, below=1, doc="share of the mean that is left out")
 
     def build(self, input_shape: Inputs, num_classes: int) -> Network:
-        features = nn.Sequential(
-            OrderedDict(
-                mean=MeanOfWords(self.vectors(input_shape)), dropout=nn.Dropout(self.dropout)
-            )
-        )
-        return NetworkOfWords(features, nn.Linear(self.width, num_classes))
+        mean = MeanOfWords(self.vectors(input_shape))
+        features = OrderedDict(mean=mean, dropout=nn.Dropout(self.dropout))
+        return NetworkOfWords(nn.Sequential(features), nn.Linear(self.width, num_classes))
