@@ -34,7 +34,7 @@ def folder_listing(path: Path, splits: Mapping[str, str] | None) -> Listing:
             inside = _files(path / theirs / name)
             files += inside
             labels += [classes.index(name)] * len(inside)
-            of_files += [theirs] * len(inside)
+            of_files += ["train" if splits is None and theirs == "." else theirs] * len(inside)
     if not files:
         raise FieldError("path", f"no folder of {path} has a file in it", LAYOUT)
     return Listing(
@@ -43,7 +43,7 @@ def folder_listing(path: Path, splits: Mapping[str, str] | None) -> Listing:
         starts=np.arange(len(files)),
         labels=np.array(labels, dtype=np.int64),
         splits=np.array(of_files),
-        split_names=sorted(names.values()),
+        split_names=sorted(set(of_files)),
         class_names=classes,
         words=True,
     )
