@@ -30,5 +30,5 @@ def texts_file() -> Path:
     """A file of them, kept until the process ends."""
     folder = Path(tempfile.mkdtemp(prefix="calstudy-texts-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    made_texts().to_parquet(folder / "texts.parquet", index=False)
+    made_texts(1000).to_parquet(folder / "texts.parquet", index=False)
     return folder / "texts.parquet"

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from search_spaces import space
+from tests.texts import texts_file
 from trainables import methods
 from trainables.config import TrialConfig, to_plain
 from trainables.loading.trial_data import trial_data
@@ -148,6 +149,10 @@ KINDS: dict[str, dict[str, Any]] = {
     "rows": {**ROWS, "model": {"name": "mlp", "width": 8}},
     # Nothing in `features` is trained.
     "rows, without hidden layers": {**ROWS, "model": {"name": "mlp", "depth": 0}},
+    "texts": {
+        "data": {"name": "text", "path": str(texts_file()), "label": "y", "length": 12},
+        "model": {"name": "bag_of_words", "width": 8, "dropout": 0.1},
+    },
 }
 
 
@@ -182,7 +187,10 @@ def test_an_epoch_of_every_kind_of_samples_has_finite_gradients(
         gradients.append(weights.gradient.clone())
 
     monkeypatch.setattr(Weights, "backward", noting)
-    made = learner(methods.find(name)(**values), kind)
+    method = methods.find(name)(**values)
+    if kind == "texts" and method.mixes:  # `plan` refuses it
+        pytest.skip("between two words there is none")
+    made = learner(method, kind)
     row = made.train_epoch()
     assert math.isfinite(row["train_loss"]) and len(gradients) >= 4
     assert all(found.isfinite().all() and found.any() for found in gradients)
@@ -202,6 +210,8 @@ def test_resume_equals_no_interruption_bit_for_bit(
     name: str, kind: str, precision: str, tmp_path: Path
 ) -> None:
     method = Hooked() if name == "hooked" else name
+    if kind == "texts" and name in ("mixup", "hooked"):
+        pytest.skip("it changes samples, and between two words there is none")
     settings = {"kind": kind, "result": "best_nll", "precision": precision}
     whole, cut = learner(method, **settings), learner(method, **settings)
     while not whole.finished:

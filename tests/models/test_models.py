@@ -24,8 +24,8 @@ from trainables.models.wide_resnet_26_10 import WideResnet2610
 from trainables.problems import FieldError
 from trainables.training.diagnostics import feature_norms
 
-NAMES = [name for name in names() if name != "timm" or HAS_TIMM]
-# tests/models/test_per_position.py looks at the others.
+NAMES = [name for name in names() if "image" in find(name).takes and (name != "timm" or HAS_TIMM)]
+# tests/models/test_per_position.py and test_of_words.py look at the others.
 OF_IMAGES = [name for name in NAMES if not find(name).per_position]
 MLP_PARAMETERS = ("features.1.weight", "head.weight", "features.1.bias", "head.bias")
 # Odd sides and larger images for the small networks; the large ones differ from them in size alone.

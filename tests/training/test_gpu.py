@@ -26,6 +26,7 @@ OF_IMAGES = [
     name
     for name in models.names()
     if name not in ("cnn", "timm") and not models.find(name).per_position
+    if "image" in models.find(name).takes
 ]
 
 

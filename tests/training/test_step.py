@@ -12,6 +12,7 @@ from torch._dynamo.testing import CompileCounter
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from tests.texts import texts_file
 from trainables import methods, models
 from trainables.config import TrialConfig
 from trainables.loading.trial_data import trial_data
@@ -79,11 +80,21 @@ def test_no_method_reads_or_copies_within_a_step(method: str) -> None:
     assert not operations_of_a_step(method=method).with_host
 
 
+OF_IMAGES = [name for name in models.names() if "image" in models.find(name).takes]
+OF_WORDS = [name for name in models.names() if "words" in models.find(name).takes]
+
+
 @pytest.mark.parametrize(
-    "model", [name for name in models.names() if name not in ("mlp", "torchvision", "timm")]
+    "model", [name for name in OF_IMAGES if name not in ("mlp", "torchvision", "timm")]
 )
 def test_no_network_reads_or_copies_within_a_step(model: str) -> None:
     assert not operations_of_a_step(model=model).with_host
+
+
+@pytest.mark.parametrize("model", OF_WORDS)
+def test_no_network_of_texts_reads_or_copies_within_a_step(model: str) -> None:
+    data = {"name": "text", "path": str(texts_file()), "label": "y", "length": 21}
+    assert not operations_of_a_step(model=model, data=data).with_host
 
 
 def test_the_gpu_starts_few_operations_in_a_step() -> None:

@@ -370,7 +370,12 @@ def test_a_network_of_pixels_is_taken_and_gives_the_same(tmp_path: Path) -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", [name for name in models.names() if name not in ("torchvision", "timm")]
+    "name",
+    [
+        name
+        for name in models.names()
+        if name not in ("torchvision", "timm") and "image" in models.find(name).takes
+    ],
 )
 def test_every_network_of_ours_is_taken(name: str, tmp_path: Path) -> None:
     network = build(Model, {"name": name}).build((3, 32, 32), 10)
