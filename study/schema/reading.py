@@ -196,7 +196,7 @@ def _with_absolute_paths(plain: Mapping[str, Plain], folder: Path) -> dict[str, 
 def path_options(dataset: Mapping[str, Plain]) -> tuple[str, ...]:
     """The options of a data set that are paths."""
     name = dataset.get("name")
-    if not {"group", "classes"} & dataset.keys() or name not in data.names():
+    if not {"group", "classes", "vectors"} & dataset.keys() or name not in data.names():
         return ("path",)
     return tuple(one.name for one in fields(data.find(str(name))) if "is_path" in one.metadata)
 
