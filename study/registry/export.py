@@ -37,7 +37,8 @@ from study.store.trials import TrialRecord
 from study.tracking.client import PREFIX
 from study.uncertainty.intervals import LEVEL
 from trainables.data.text import Text
-from trainables.loading.cache import load_split
+from trainables.dataset import Dataset
+from trainables.loading.cache import Prepared, load_split
 from trainables.loading.frozen import features_of
 from trainables.loading.vocabulary import VOCABULARY
 from trainables.machine import versions
@@ -197,17 +198,9 @@ def _candidate(
         "versions": versions(LIBRARIES),
         "versions_of_trial": record.versions,
     }
+    facts |= _of_samples(config.data, prepared)
     inputs = prepared.input_shape
-    if inputs.kind != "image":
-        facts["kind"] = inputs.kind
-    if inputs.marked:
-        facts |= {"marked": True, "num_images": prepared.sizes["validation"]}
-    vocabulary = None
-    if inputs.words:
-        vocabulary = prepared.directory / VOCABULARY
-        facts["vocabulary_sha256"] = prepared.vocabulary
-    if isinstance(config.data, Text):  # else its words are made by other rules than `encode` has
-        facts["keep"] = config.data.keep
+    vocabulary = prepared.directory / VOCABULARY if inputs.words else None
     if inputs.marked or study.recorded.groups is not None:
         facts["validation_groups"] = study.recorded.resampled("validation")
     if inputs.are_named:
@@ -218,6 +211,21 @@ def _candidate(
         facts["selected_before"] = notes
     facts |= {name: found for name, found in confirmed.items() if found}
     return Candidate(classifier, split, probs, difference, record, facts, answer, vocabulary)
+
+
+def _of_samples(data: Dataset, prepared: Prepared) -> Facts:
+    """What the samples are, if they are not images alone."""
+    facts: dict[str, Value | None] = {}
+    inputs = prepared.input_shape
+    if inputs.kind != "image":
+        facts["kind"] = inputs.kind
+    if inputs.marked:
+        facts |= {"marked": True, "num_images": prepared.sizes["validation"]}
+    if inputs.words:
+        facts["vocabulary_sha256"] = prepared.vocabulary
+    if isinstance(data, Text):  # else its words are made by other rules than those of `encode`
+        facts["keep"] = data.keep
+    return facts
 
 
 def _searched_values(study: Study, record: TrialRecord) -> Mapping[str, Value]:
