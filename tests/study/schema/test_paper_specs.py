@@ -11,7 +11,9 @@ import study
 from study.schema.reading import read_spec
 from study.schema.spec import StudySpec
 from trainables.data.gaussian_clusters import GaussianClusters
+from trainables.data.text import Text
 from trainables.models.cnn import Cnn
+from trainables.models.global_pooling_cnn import GlobalPoolingCnn
 from trainables.models.mlp import Mlp
 from trainables.models.unet import Unet
 from trainables.plugins import name_of
@@ -32,7 +34,9 @@ STEPS_OF_100 = {0: 0.1, 39: 0.1, 40: 0.01, 59: 0.01, 60: 0.001, 99: 0.001}
 # As the focal paper's code drops it on PyTorch 1.1 and later.
 RELEASED_OF_350 = {0: 0.1, 148: 0.1, 149: 0.01, 248: 0.01, 249: 0.001, 349: 0.001}
 RELEASED_OF_100 = {0: 0.1, 38: 0.1, 39: 0.01, 58: 0.01, 59: 0.001, 99: 0.001}
+OF_TEXTS = ("focal_20newsgroups", "mbls_20newsgroups")
 PROTOCOLS: dict[str, tuple[int, int, dict[int, float]]] = {
+    **{name: (128, 50, {0: 1e-3, 49: 1e-3}) for name in OF_TEXTS},
     "focal_cifar10": (128, 350, RELEASED_OF_350),
     "focal_cifar100": (128, 350, RELEASED_OF_350),
     "focal_tiny_imagenet": (64, 100, RELEASED_OF_100),
@@ -77,6 +81,10 @@ def test_it_has_the_protocol_of_its_paper(file: Path) -> None:
     spec, (batch, epochs, rates) = read_spec(file), PROTOCOLS[file.stem]
     assert (spec.batch_size, spec.epochs) == (batch, epochs)
     # The focal paper's code sums its losses over a batch, all but Brier's.
+    if file.stem in OF_TEXTS:  # Adam takes the same steps of both
+        assert (spec.optimizer.name, spec.optimizer.weight_decay) == ("adam", 0.0)
+        assert [spec.optimizer.learning_rate(epoch / epochs) for epoch in rates] == [1e-3, 1e-3]
+        return
     samples = batch if file.stem.startswith("focal_") else 1
     for variant in spec.variants:
         optimizer = spec.trial(variant.label).optimizer
@@ -99,13 +107,26 @@ def test_its_short_form_differs_in_size_and_network_alone(file: Path) -> None:
     for plain in (full, short):
         for key in ("name", "epochs", "trials", "resources", "model"):
             del plain[key]
-        for key in ("limit", "size"):
+        for key in ("limit", "size", "length", "vectors"):
             plain["data"].pop(key, None)
     assert _with_short_target(full) == short
     small = read(f"{file.stem}_short")
     assert small.epochs <= 3 and small.data.limit <= 2000
-    smallest = Unet() if file.stem == "mbls_voc" else Cnn()
+    smallest = {"mbls_voc": Unet()}.get(file.stem, Cnn())
+    if file.stem in OF_TEXTS:
+        smallest = GlobalPoolingCnn(width=50, channels=32, dropout=read(file.stem).model.dropout)
     assert small.model == smallest, "the papers' networks take minutes a trial without a GPU"
+
+
+@pytest.mark.parametrize("name", OF_TEXTS)
+def test_texts_are_cut_and_vectors_kept_as_in_the_released_code(name: str) -> None:
+    spec = read(name)
+    assert isinstance(spec.data, Text) and isinstance(spec.model, GlobalPoolingCnn)
+    assert (spec.data.vocabulary, spec.data.length, spec.data.keep) == (20_000, 1000, "last")
+    assert spec.data.vectors is not None and spec.data.vectors.endswith("data/glove.6B.100d.txt")
+    assert not spec.model.train_vectors and (spec.model.width, spec.model.channels) == (100, 128)
+    assert spec.model.dropout == (0.3 if name == "focal_20newsgroups" else 0.0)
+    assert spec.result == "best_accuracy"
 
 
 def test_the_toy_is_plain_gradient_descent_on_all_of_its_4000_samples() -> None:
