@@ -7,7 +7,7 @@ asked for; `__init__.pyi` has the same for type checkers. Every other module is 
 from importlib import import_module
 
 _NAMES = {
-    "dataset": ("Dataset", "Header", "RawData", "RawSplit", "Samples"),
+    "dataset": ("Dataset", "Header", "RawData", "RawSplit", "Samples", "Words"),
     "fields": ("choice", "number", "numbers", "text"),
     "method": (
         *("AuxiliaryMethod", "Batch", "Method", "Mixed", "State", "Step", "Task", "Trainer"),

@@ -5,6 +5,7 @@ from trainables.dataset import Header as Header
 from trainables.dataset import RawData as RawData
 from trainables.dataset import RawSplit as RawSplit
 from trainables.dataset import Samples as Samples
+from trainables.dataset import Words as Words
 from trainables.fields import choice as choice
 from trainables.fields import number as number
 from trainables.fields import numbers as numbers

@@ -1,19 +1,21 @@
 """Networks of texts against loops over words, and what holds for each of them."""
 
 import copy
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.testing import assert_close
 
 from trainables.inputs import Inputs
-from trainables.model import Network
+from trainables.model import Model, Network
 from trainables.models import find, names
 from trainables.models.bag_of_words import BagOfWords
 from trainables.models.global_pooling_cnn import GlobalPoolingCnn
+from trainables.models.shared.whole_module import network_of
 from trainables.models.shared.word_vectors import ModelOfWords, WordVectors
 from trainables.problems import FieldError
 
@@ -160,6 +162,33 @@ def test_an_empty_text_and_the_order_of_texts(name: str) -> None:
     assert network(torch.zeros(2, 24, dtype=torch.int32)).isfinite().all()
     turned = torch.tensor([3, 0, 4, 1, 2])
     assert_close(network(texts()[turned]), network(texts())[turned])
+
+
+class Whole(nn.Module):
+    """As a user writes it: one module."""
+
+    def __init__(self, words: int) -> None:
+        super().__init__()
+        self.vectors = nn.Embedding(words, 5)
+        self.last = nn.Linear(5, 4)
+
+    def forward(self, numbers: Tensor) -> Tensor:
+        found: Tensor = self.last(self.vectors(numbers).mean(dim=1))
+        return found
+
+
+@dataclass(frozen=True)
+class OneModule(Model):
+    takes = ("words",)
+
+    def build(self, input_shape: Inputs, num_classes: int) -> nn.Module:
+        return Whole(input_shape.words)
+
+
+def test_a_whole_module_of_ones_own_is_parted_by_a_batch_of_words() -> None:
+    network = network_of(OneModule(), TEXTS, 4).eval()
+    vectors = network.features.get_submodule("vectors")
+    assert_close(network(texts()), network.head(vectors(texts()).mean(dim=1)))
 
 
 @every_network

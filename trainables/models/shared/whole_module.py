@@ -52,7 +52,7 @@ def network_of(model: Model, input_shape: Any, num_classes: int) -> Network:
     if known is not None and not has_lazy:
         return _parted(built, known)
     try:
-        path, network = _watched(built, tuple(input_shape), num_classes)
+        path, network = _watched(built, _batch(input_shape), num_classes)
     except FieldError as error:
         found = error.found if error.path else f"{where}: {error.found}"
         raise FieldError("extensions", found, error.mend) from error.__cause__
@@ -68,9 +68,17 @@ class Call(NamedTuple):
     output: Any
 
 
-def _watched(module: nn.Module, shape: tuple[int, ...], classes: int) -> tuple[str, Network]:
+def _batch(input_shape: Any) -> Tensor:
+    """Samples of this shape; of texts, numbers of words."""
+    generator = torch.Generator().manual_seed(0)
+    shape = (SAMPLES, *input_shape)
+    if words := getattr(input_shape, "words", 0):
+        return torch.randint(words, shape, generator=generator, dtype=torch.int32)
+    return torch.randn(shape, generator=generator)
+
+
+def _watched(module: nn.Module, batch: Tensor, classes: int) -> tuple[str, Network]:
     """The path of the last linear layer, and the parted network. Raises FieldError."""
-    batch = torch.randn(SAMPLES, *shape, generator=torch.Generator().manual_seed(0))
     calls: list[Call] = []
     expected = {}
     hooks = [
