@@ -51,7 +51,7 @@ def frequent(
     for start in range(0, len(rows), CHUNK):
         chunk = numbers[rows[start : start + CHUNK]]
         counts += np.bincount(chunk.reshape(-1), minlength=len(counts))
-    there = np.flatnonzero(counts[FIRST:])
+    there: list[int] = np.flatnonzero(counts[FIRST:]).tolist()
     if len(there) < FEWEST:
         found = "no word" if not len(there) else f"one word alone, '{words[there[0]]}'"
         mend = "Name the column of the texts." if len(there) else "Is this the column of the texts?"
