@@ -23,6 +23,12 @@ from trainables.training.learner import Learner
 from trainables.training.weights import Weights
 
 UPDATES = 1000
+TORCHS: dict[str, Any] = {
+    "sgd": torch.optim.SGD,
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "adagrad": torch.optim.Adagrad,
+}
 
 
 def rates_of(optimizer: Optimizer) -> list[float]:
@@ -198,12 +204,13 @@ def test_clip_shortens_the_gradient_of_all_weights_together() -> None:
 @pytest.mark.parametrize("clip", [None, 0.5])
 @pytest.mark.parametrize("decay", [0.0, 0.01])
 @pytest.mark.parametrize(
-    ("name", "momentum"), [("sgd", 0.0), ("sgd", 0.9), ("adam", 0.9), ("adamw", 0.9)]
+    ("name", "momentum"),
+    [("sgd", 0.0), ("sgd", 0.9), ("adam", 0.9), ("adamw", 0.9), ("adagrad", 0.9)],
 )
 def test_updates_are_pytorchs(name: str, momentum: float, decay: float, clip: float | None) -> None:
     settings = Optimizer(name=name, lr=0.05, momentum=momentum, weight_decay=decay, clip=clip)
     ours, theirs = (network_of_convolutions() for _ in range(2))
-    rule = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[name]
+    rule = TORCHS[name]
     kept = {"momentum": momentum} if name == "sgd" else {}
     optimizer = rule(theirs.parameters(), lr=0.05, weight_decay=decay, **kept)
     weights, generator = (
@@ -257,8 +264,56 @@ def test_nesterov_and_a_rate_for_biases_are_pytorchs(
         assert_close(mine, reference, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["adam", "adamw"])
-def test_adam_knows_neither(name: str) -> None:
+def test_adagrad_stays_pytorchs_over_many_steps_of_a_schedule_alone_or_stacked() -> None:
+    """Its sum of squares never shrinks: an error would add up."""
+    settings = [
+        Optimizer(name="adagrad", lr=0.05, weight_decay=decay, schedule=schedule)
+        for decay, schedule in ((1e-4, "constant"), (0.01, "steps"), (0.0, "one_cycle"))
+    ]
+    references = [network_of_convolutions() for _ in settings]
+    optimizers = [
+        torch.optim.Adagrad(network.parameters(), lr=0.05, weight_decay=each.weight_decay)
+        for network, each in zip(references, settings, strict=True)
+    ]
+    held = []
+    for several in (settings, *([each] for each in settings)):
+        own = [(network_of_convolutions().named_parameters(), each) for each in several]
+        held.append(Weights(*own[0], own[1:]))
+    generator = torch.Generator().manual_seed(0)
+    for step in range(400):
+        rates = [each.learning_rate(step / 400) for each in settings]
+        images = torch.randn(4, 3, 8, 8, generator=generator).double()
+        for network, optimizer, rate in zip(references, optimizers, rates, strict=True):
+            optimizer.zero_grad()
+            network(images).square().mean().backward()
+            optimizer.param_groups[0]["lr"] = rate
+            optimizer.step()
+        gradients = [
+            flat([each.grad for each in network.parameters() if each.requires_grad], held[1])
+            for network in references
+        ]
+        for weights in held:
+            rows = range(3) if weights is held[0] else [held.index(weights) - 1]
+            weights.gradient.copy_(torch.stack([gradients[row] for row in rows]))
+            weights.update(torch.tensor([[rates[row]] for row in rows], dtype=torch.float64))
+    for row, network in enumerate(references):
+        trained = flat([each for each in network.parameters() if each.requires_grad], held[1])
+        assert_close(held[0].vector[row], trained, rtol=1e-6, atol=1e-6)
+        assert torch.equal(held[0].vector[row], held[1 + row].vector[0])
+
+
+def flat(tensors: list[Any], weights: Weights) -> torch.Tensor:
+    """Tensors of the parameters' shapes, as they lie in the vector."""
+    found = torch.zeros_like(weights.vector[0])
+    starts = [each.data_ptr() for each in weights.leaves.values()]
+    for tensor, leaf, start in zip(tensors, weights.leaves.values(), starts, strict=True):
+        first = (start - weights.vector.data_ptr()) // found.element_size()
+        torch.as_strided(found, leaf.shape, leaf.stride(), first).copy_(tensor.detach())
+    return found
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw", "adagrad"])
+def test_adam_and_adagrad_know_neither(name: str) -> None:
     moved = []
     for more in ({}, {"nesterov": True, "bias_lr_factor": 8.0}):
         network = network_of_convolutions()
@@ -313,6 +368,7 @@ def test_each_parameter_begins_on_a_boundary() -> None:
         {"clip": 0.1, "nesterov": True, "bias_lr_factor": 8.0},
         {"name": "adam", "clip": 0.1},
         {"name": "adamw", "weight_decay": 0.1},
+        {"name": "adagrad", "weight_decay": 0.1},
     ],
 )
 def test_gaps_change_no_bit(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:

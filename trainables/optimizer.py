@@ -18,9 +18,9 @@ RISES = {"one_cycle": RISE, "triangular": PEAK}
 @dataclass(frozen=True)
 class Optimizer(Settings):
     """Update rule and learning rate schedule, as PyTorch defines them. Adam
-    uses its published betas."""
+    uses its published betas; AdaGrad (Duchi et al. 2011) starts from no squares."""
 
-    name: str = choice("sgd", "adam", "adamw", doc="update rule")
+    name: str = choice("sgd", "adam", "adamw", "adagrad", doc="update rule")
     lr: float = number(0.1, above=0, doc="learning rate, the schedule's maximum")
     momentum: float = number(0.9, low=0, below=1, doc="SGD only")
     weight_decay: float = number(5.0e-4, low=0, doc="L2 penalty; decoupled in adamw")
@@ -46,6 +46,11 @@ class Optimizer(Settings):
             " update"
         ),
     )
+
+    @property
+    def moments(self) -> int:
+        """The numbers it keeps of each weight: momentum or a sum of squares, or Adam's two."""
+        return 2 if self.name in ("adam", "adamw") else 1
 
     def learning_rate(self, progress: float) -> float:
         """lr at a fraction of training done. `warmup` rises linearly from 0 to the

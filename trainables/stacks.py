@@ -66,7 +66,7 @@ def row_bytes(config: TrialConfig, prepared: Prepared) -> int:
     what the network makes of them, and its predictions on validation."""
     network = network_of(config.model, prepared.input_shape, prepared.num_classes)
     weights = sum(each.numel() for each in network.parameters())
-    moments = 1 if config.optimizer.name == "sgd" else 2
+    moments = config.optimizer.moments
     widths = [each.out_features for each in network.modules() if isinstance(each, nn.Linear)]
     batch = config.batch_size * (prod(prepared.input_shape) + 2 * sum(widths))
     # In float32; an epoch's metrics are computed in float64.

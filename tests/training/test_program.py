@@ -254,7 +254,7 @@ def test_streamed_images_train_as_those_on_the_device(
     assert_equal(made, expected)
 
 
-@pytest.mark.parametrize("rule", ["sgd", "adam", "adamw"])
+@pytest.mark.parametrize("rule", ["sgd", "adam", "adamw", "adagrad"])
 def test_every_rule_of_the_optimizer_is_captured(rule: str, captures: list[str]) -> None:
     settings = {"optimizer": {"name": rule, "lr": 0.01, "clip": 1.0, "warmup": 0.3}, "number": 3}
     left = trained(learner(optimizer={**settings["optimizer"], "lr": 0.1, "clip": 0.5}))

@@ -149,6 +149,7 @@ def test_a_step_in_float32_is_the_one_alone(name: str) -> None:
         {"nesterov": True, "bias_lr_factor": 4.0},
         {"name": "adam", "lr": 0.01},
         {"name": "adamw", "lr": 0.01, "weight_decay": 0.1, "clip": 0.5},
+        {"name": "adagrad", "lr": 0.05, "weight_decay": 0.01},
     ],
     ids=str,
 )
@@ -236,7 +237,10 @@ def test_the_order_of_rows_does_not_matter() -> None:
         assert_same(one, found[order.index(place)])
 
 
-@pytest.mark.parametrize("rule", [{"clip": 0.5}, {}, {"name": "adam"}, {"name": "adamw"}], ids=str)
+ADAPTIVE = [{"name": "adam"}, {"name": "adamw"}, {"name": "adagrad"}]
+
+
+@pytest.mark.parametrize("rule", [{"clip": 0.5}, {}, *ADAPTIVE], ids=str)
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_row_that_diverges_leaves_the_others_their_bits(
     rule: dict[str, Any], value: float

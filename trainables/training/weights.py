@@ -16,6 +16,7 @@ BETAS = (0.9, 0.999)
 # bytes at once, and take slower ways where they may not.
 BOUNDARY = 64
 EPSILON = 1e-8
+ADAGRAD_EPSILON = 1e-10
 
 Named = Iterable[tuple[str, nn.Parameter]]
 Row = tuple[Named, Optimizer]  # a trial's
@@ -58,9 +59,7 @@ class Weights:
         self._spaces = [-(-length // BOUNDARY) * BOUNDARY for length in self._lengths]
         self.vector = self._parameters[0].new_zeros(len(rows), sum(self._spaces))
         self.gradient = torch.empty_like(self.vector)
-        self.moments = [
-            torch.empty_like(self.vector) for _ in range(1 if self._rule == "sgd" else 2)
-        ]
+        self.moments = [torch.empty_like(self.vector) for _ in range(settings.moments)]
         for row, own in zip(self.vector, rows, strict=True):
             for (_, parameter), part, order in zip(own, self._parts(row), orders, strict=True):
                 parameter.data = _place(part, parameter, order).copy_(parameter.data)
@@ -130,7 +129,7 @@ class Weights:
 
     @torch.no_grad()
     def update(self, lr: Tensor) -> None:
-        """One step along the gradient: SGD with momentum, Adam or AdamW as in
+        """One step along the gradient: SGD with momentum, Adam, AdamW or AdaGrad as in
         `torch.optim`. lr: 0-dimensional, or [K, 1]."""
         weights = self.vector
         gradient = self.gradient
@@ -151,6 +150,11 @@ class Weights:
             if self._is_nesterov:
                 direction = gradient.addcmul_(momentum, self._numbers["momentum"])
             weights.addcmul_(direction, lr, value=-1)
+            return
+        if self._rule == "adagrad":
+            (squares,) = self.moments
+            squares.addcmul_(gradient, gradient)
+            weights.sub_(gradient / squares.sqrt().add_(ADAGRAD_EPSILON) * lr)
             return
         first, second = self.moments
         self.count += 1

@@ -594,7 +594,7 @@ BAD_SPACES = [
     ("method.gamma", {"low": -1, "high": 2}, "`low` must be >= 0, got -1."),
     ("method.gamma", {"low": 1, "high": 2, "int": True}, "Write `step: 1`"),
     ("batch_size", {"low": 32, "high": 256}, "must be a whole number. Add `int: true`"),
-    ("optimizer.name", {"low": 0, "high": 1}, "{choices: [sgd, adam, adamw]}"),
+    ("optimizer.name", {"low": 0, "high": 1}, "{choices: [sgd, adam, adamw, adagrad]}"),
     ("optimizer.name", {"choices": ["sgd", "adm"]}, "Did you mean 'adam'?"),
     ("method.self_weight", {"low": 0, "high": 1}, "{choices: [true, false]}"),
 ]
