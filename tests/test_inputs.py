@@ -51,7 +51,7 @@ def test_a_kind_is_told_by_type_and_dimensions() -> None:
 def test_no_kind_has_such_samples(samples: np.ndarray, found: str) -> None:
     with pytest.raises(FieldError) as refused:
         Inputs.of(samples)
-    wanted = "a data set gives uint8 [N, C, H, W], float32 [N, D] or int32 [N, L]"
+    wanted = "a data set gives uint8 [N, C, H, W], float32 [N, D], int32 [N, L] or int32 [N, M, 5]"
     assert str(refused.value).endswith(f"samples are {found}; {wanted}.")
 
 
@@ -112,3 +112,11 @@ def test_values_per_channel_and_per_column_meet_their_samples() -> None:
     for place, value in enumerate(values):
         assert np.array_equal(moved[:, place], images[:, place] - np.float32(value))
         assert np.array_equal(shifted[:, place], rows[:, place] - np.float32(value))
+
+
+def test_a_tree_has_a_fifth_number_beside_what_a_network_sees() -> None:
+    found = Inputs.of(np.zeros((3, 9, 5), np.int32))
+    assert (found, found.kind, found.stored, found.size) == ((9, 4), "trees", (9, 5), 180)
+    assert found.carry_labels and not found.marked and found.shown == "trees of 9 nodes"
+    again = pickle.loads(pickle.dumps(Inputs(found, "trees", words=7)))
+    assert (again, again.kind, again.words) == ((9, 4), "trees", 7)

@@ -29,6 +29,9 @@ class RawSplit(NamedTuple):
     of `RawData.words`. labels: [N] int64, in [0, K). groups: [N] int64, a number for samples that
     belong together, the same in all splits.
 
+    Of trees: int32 [N, M, 5], a row for each node as `Inputs` has it, the last number its label
+    + 1, 0 where it has none. `labels` are those of the roots.
+
     Of images with masks (`marked`): uint8 [N, C + 1, H, W], the last channel each pixel's class
     + 1, 0 where it has none. Their labels are 0 and unused.
     """
@@ -54,7 +57,7 @@ class Words(NamedTuple):
 class Samples(NamedTuple):
     """Samples for evaluating models trained on other data."""
 
-    images: np.ndarray  # uint8 [N, C, H, W], float32 [N, D], or int32 [N, L]
+    images: np.ndarray  # uint8 [N, C, H, W], float32 [N, D], int32 [N, L] or [N, M, 5]
     labels: np.ndarray  # int64 [N]; -1: none
     names: dict[int, str]  # of the labels, if the source has them
     columns: tuple[str, ...] = ()  # of rows of numbers, if they have names

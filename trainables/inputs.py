@@ -17,10 +17,17 @@ DTYPES: dict[Kind, np.dtype] = {
     "image": np.dtype(np.uint8),
     "features": np.dtype(np.float32),
     "words": np.dtype(np.int32),
+    "trees": np.dtype(np.int32),
 }
-DIMENSIONS: dict[Kind, int] = {"image": 4, "features": 2, "words": 2}  # of samples
-SHAPES = {"image": "uint8 [N, C, H, W]", "features": "float32 [N, D]", "words": "int32 [N, L]"}
-WORDED: tuple[Kind, ...] = ("words",)  # kinds whose numbers are words of a vocabulary
+DIMENSIONS: dict[Kind, int] = {"image": 4, "features": 2, "words": 2, "trees": 3}  # of samples
+SHAPES = {
+    "image": "uint8 [N, C, H, W]",
+    "features": "float32 [N, D]",
+    "words": "int32 [N, L]",
+    "trees": "int32 [N, M, 5]",
+}
+WORDED: tuple[Kind, ...] = ("words", "trees")  # kinds whose numbers are words of a vocabulary
+NODE = 4  # numbers of a tree's node: word, left, right, height
 ROWS = 4096  # read at a time for statistics
 PIXELS = 2**24  # of a channel; counting takes eight bytes for each
 
@@ -30,10 +37,12 @@ class Inputs(tuple[int, ...]):
 
     image: (channels, height, width) of uint8. features: (columns,) of float32, a row of numbers.
     words: (length,) of int32, the numbers of a text's words: 0 pads, 1 is a word outside the
-    vocabulary.
+    vocabulary. trees: (nodes, 4) of int32, in post-order: a leaf's word; of another node the rows
+    of its two children, from 1; its height, 0 of a leaf. A row of zeros pads.
 
     An image with a mask is `marked`: the mask is one more channel, the last, of each pixel's class
-    + 1, and 0 where it has none. It moves with the image, and no network sees it.
+    + 1, and 0 where it has none. It moves with the image, and no network sees it. So does a fifth
+    number of each node of a tree, its label + 1.
     """
 
     kind: Kind
@@ -67,31 +76,39 @@ class Inputs(tuple[int, ...]):
         """Those of samples that a cache holds."""
         kind: Kind = "image" if samples.dim() == 4 else "features"
         if samples.dtype == torch.int32:
-            kind = "words"
-        return cls(_without_mask(samples.shape[1:], marked), kind, marked=marked)
+            kind = "words" if samples.dim() == 2 else "trees"
+        return cls._without_labels(samples.shape[1:], kind, (), marked)
 
     @classmethod
     def of(cls, samples: np.ndarray, columns: Sequence[str] = (), marked: bool = False) -> Inputs:
         """Those of an array of samples. Raises FieldError unless a kind has its type and shape."""
         for kind in KINDS:
             if samples.dtype == DTYPES[kind] and samples.ndim == DIMENSIONS[kind]:
-                return cls(_without_mask(samples.shape[1:], marked), kind, columns, marked)
+                return cls._without_labels(samples.shape[1:], kind, columns, marked)
         found = f"samples are {samples.dtype} {list(samples.shape)}"
         *first, last = SHAPES.values()
         raise FieldError("", f"{found}; a data set gives {', '.join(first)} or {last}")
 
+    @classmethod
+    def _without_labels(
+        cls, shape: Sequence[int], kind: Kind, columns: Sequence[str], marked: bool
+    ) -> Inputs:
+        if kind == "trees":
+            return cls((shape[0], NODE), kind)
+        return cls((shape[0] - marked, *shape[1:]), kind, columns, marked)
+
     @property
     def noun(self) -> str:
-        """What samples are called: images, rows, or texts."""
+        """What samples are called: images, rows, texts, or trees."""
         return NOUNS[self.kind]
 
     @property
     def shown(self) -> str:
-        """`3x32x32 images`, `rows of 200 numbers`, or `texts of 400 words`."""
+        """`3x32x32 images`, `rows of 200 numbers`, `texts of 400 words`, `trees of 103 nodes`."""
         if self.kind == "image":
             masks = " with masks" if self.marked else ""
             return f"{'x'.join(map(str, self))} images{masks}"
-        what = "word" if self.kind == "words" else "number"
+        what = {"words": "word", "trees": "node"}.get(self.kind, "number")
         return f"{self.noun} of {self[0]:,} {what}{'s' * (self[0] != 1)}"
 
     @property
@@ -100,8 +117,15 @@ class Inputs(tuple[int, ...]):
         return self.kind == "features" and len(self.columns) == self[0]
 
     @property
+    def carry_labels(self) -> bool:
+        """Whether a sample in the cache has a label for each pixel, or node, in it."""
+        return self.marked or self.kind == "trees"
+
+    @property
     def stored(self) -> tuple[int, ...]:
         """The shape of one sample in the cache."""
+        if self.kind == "trees":
+            return (self[0], NODE + 1)
         return (self[0] + self.marked, *self[1:])
 
     @property
@@ -117,10 +141,6 @@ class Inputs(tuple[int, ...]):
         if self.kind == "image":
             return _of_pixels(samples[:, : self[0]], rows)
         return _of_columns(samples, np.sort(rows))
-
-
-def _without_mask(shape: Sequence[int], marked: bool) -> tuple[int, ...]:
-    return (shape[0] - marked, *shape[1:])
 
 
 def across(values: Sequence[float], kind: Kind, device: torch.device | str = "cpu") -> Tensor:

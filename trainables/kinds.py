@@ -3,10 +3,15 @@
 import re
 from typing import Literal, get_args
 
-Kind = Literal["image", "features", "words"]
+Kind = Literal["image", "features", "words", "trees"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 FEWEST = 10  # samples, or groups of them, that a resample says something of
-NOUNS: dict[str, str] = {"image": "images", "features": "rows", "words": "texts"}
+NOUNS: dict[str, str] = {
+    "image": "images",
+    "features": "rows",
+    "words": "texts",
+    "trees": "trees",
+}
 
 
 def unit_of(column: str) -> str:

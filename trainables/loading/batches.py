@@ -25,8 +25,9 @@ class DeviceSplit:
     there normalised, texts as they are. Where samples would take more than half of the trial's
     memory, with the bytes of the splits `beside` them, they are streamed: `gather` reads those of a
     batch from the memory-mapped file, which `batch` then gets. On a CPU they are that file. A mask
-    moves with its
-    image, as one more channel, and becomes the targets: [B, H, W], -1 where there is no label.
+    moves with its image, as one more channel, and becomes the targets: [B, H, W], -1 where there is
+    no label. So do the labels of a tree's nodes, [B, M], but for a network that is not
+    `per_position`: its targets are the roots' labels.
     """
 
     def __init__(
@@ -38,8 +39,10 @@ class DeviceSplit:
         augment: str = "none",
         padding: int | None = None,
         beside: int = 0,
+        per_position: bool = True,
     ) -> None:
         self.device = torch.device(device)
+        self._per_position = per_position
         self.labels = split.labels  # on the CPU, like the indices of a subset's samples
         self.groups = split.groups  # the same
         self.positions = split.positions  # of labels and groups, of images with masks
@@ -163,6 +166,9 @@ class DeviceSplit:
                 images = self._normalise(augmented(images, decided, self._padding))
         if self._inputs.marked:
             return Batch(images[:, :-1], images[:, -1].long(), decided["indices"])
+        if self._inputs.carry_labels:
+            targets = images[..., -1].long() - 1 if self._per_position else decided["labels"]
+            return Batch(images[..., :-1], targets, decided["indices"])
         return Batch(images, decided["labels"], decided["indices"])
 
     def gather(self, rows: Tensor) -> Tensor:
@@ -185,7 +191,9 @@ class DeviceSplit:
             height, width = self._inputs[1:]
             images = images.narrow(2, self._padding, height).narrow(3, self._padding, width)
         images = images if self._is_normalised else self._normalise(images)
-        return images[:, :-1] if self._inputs.marked else images
+        if self._inputs.carry_labels:
+            return images[:, :-1] if self._inputs.marked else images[..., :-1]
+        return images
 
     def _normalise(self, images: Tensor) -> Tensor:
         return torch.sub(images, self._mean).div_(self._std)

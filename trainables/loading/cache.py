@@ -2,7 +2,8 @@
 
 CACHE/DIGEST/{train,validation,test}.npy      uint8 [N, C, H, W], or float32 [N, D]; with a mask
                                               uint8 [N, C + 1, H, W]: class + 1, or 0; of texts
-                                              int32 [N, L], numbers of words
+                                              int32 [N, L], numbers of words; of trees
+                                              int32 [N, M, 5], with each node's label + 1, or 0
 CACHE/DIGEST/{...}_labels.npy                 int64 [N]; with masks [R], of rows of predictions
 CACHE/DIGEST/{...}_positions.npy              int64 [R, 2], with masks: a row's image and place
 CACHE/DIGEST/{...}_groups.npy                 int64 [N], numbered by first appearance, if there are
@@ -103,7 +104,8 @@ class Split(NamedTuple):
     by first appearance; None if there are none. Memory-mapped, shared by all processes.
 
     With masks, labels and groups are those of the rows of predictions, [R], at `positions`; the
-    group of a row is its image, or the image's own. marked: uint8 [N, C + 1, H, W].
+    group of a row is its image, or the image's own. marked: uint8 [N, C + 1, H, W]; of trees, whose
+    labels are the roots', int32 [N, M, 5].
     """
 
     images: Tensor
@@ -270,8 +272,15 @@ def mapped_split(directory: Path, name: str) -> Split:
     images, labels = mapped(directory / f"{name}.npy"), mapped(directory / f"{name}_labels.npy")
     positions = directory / f"{name}_positions.npy"
     if not positions.exists():
-        return Split(images, labels, groups)
+        return split_of_samples(images, labels, groups)
     return split_of_rows(images, labels, groups, Positions(*mapped(positions).T.contiguous()))
+
+
+def split_of_samples(samples: Tensor, labels: Tensor, groups: Tensor | None) -> Split:
+    """Samples as stored, with their labels. Trees [N, M, 5] have those of nodes in them."""
+    if Inputs.of_samples(samples).carry_labels:
+        return Split(samples[..., :-1], labels, groups, marked=samples)
+    return Split(samples, labels, groups)
 
 
 def split_of_rows(

@@ -195,10 +195,12 @@ def _shared(shift_set: ShiftSet, samples: Samples, kept: Tensor, prepared: Prepa
 
 
 def _digests(images: Tensor) -> Iterator[bytes]:
-    """A digest of each sample's values. images: [N, ...]."""
+    """A digest of each sample's values, of a tree without those that pad. images: [N, ...]."""
+    are_trees = Inputs.of_samples(images).kind == "trees"
     for start in range(0, len(images), CHUNK):
         for values in images[start : start + CHUNK].flatten(1).numpy():
-            yield hashlib.blake2b(values, digest_size=16).digest()
+            content = values.tobytes().rstrip(b"\0") if are_trees else values
+            yield hashlib.blake2b(content, digest_size=16).digest()
 
 
 def shift_of(shift_set: ShiftSet, classes: tuple[str, ...], inputs: Inputs) -> Shift:
@@ -224,7 +226,9 @@ def _shift_of(
     if not shift_set.ood:
         found = _labels(samples.labels, samples.names, classes, shift_set.ood)
     images = torch.from_numpy(samples.images)
-    if inputs.kind == "image":
+    if inputs.kind == "trees":
+        images = images[..., :-1]  # without labels
+    elif inputs.kind == "image":
         images = images.expand(-1, inputs[0], -1, -1)
     elif inputs.are_named and len(samples.columns) == images.shape[1]:
         images = images[:, [samples.columns.index(name) for name in inputs.columns]]
@@ -264,6 +268,8 @@ def _check_fit(found: Inputs, wanted: Inputs) -> None:
     elif wanted.kind == "words" and found != wanted:
         problem = f"its texts are of {found[0]:,} words, the study's of {wanted[0]:,}"
         raise FieldError("length", problem, f"Write length: {wanted[0]}.")
+    elif wanted.kind == "trees":  # of any number of nodes
+        return
     # Grayscale broadcasts.
     elif found != wanted and not (found[0] == 1 and found[1:] == wanted[1:]):
         own, ours = (" x ".join(map(str, sizes)) for sizes in (found, wanted))

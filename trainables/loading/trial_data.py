@@ -24,17 +24,23 @@ from trainables.seeding import stream
 
 
 class TrialData:
-    """The splits of one prepared data set, shared by all trials in a process."""
+    """The splits of one prepared data set, shared by all trials in a process. per_position: as of
+    the trials' network."""
 
     def __init__(
-        self, prepared: Prepared, device: torch.device, augment: str, padding: int | None
+        self,
+        prepared: Prepared,
+        device: torch.device,
+        augment: str,
+        padding: int | None,
+        per_position: bool = True,
     ) -> None:
         self.prepared = prepared
         self._augment = augment
         statistics = prepared.mean, prepared.std, device
         train, validation = sample_bytes(prepared, augment, padding)
         self.train = DeviceSplit(
-            load_split(prepared, "train"), *statistics, augment, padding, beside=validation
+            load_split(prepared, "train"), *statistics, augment, padding, validation, per_position
         )
         self.validation = DeviceSplit(load_split(prepared, "validation"), *statistics, beside=train)
         self._with_meta: dict[tuple[float, int], tuple[DeviceSplit, DeviceSplit]] = {}
@@ -54,7 +60,8 @@ class TrialData:
     def images_of(self, rows: Tensor) -> Tensor:
         """Samples of train at these rows, normalised, not augmented; always on the CPU."""
         train = load_split(self.prepared, "train")
-        chosen = Split(train.images[rows], torch.zeros(len(rows)))
+        marked = None if train.marked is None else train.marked[rows]
+        chosen = Split(train.images[rows], torch.zeros(len(rows)), marked=marked)
         split = DeviceSplit(chosen, self.prepared.mean, self.prepared.std, "cpu")
         return split.images(0, len(rows))
 
@@ -71,7 +78,7 @@ def meta_of(prepared: Prepared, share: float, seed: int) -> Tensor:
     labels = train.labels.numpy()
     generator = stream(seed, "split", "meta")
     together = together_in_train(prepared)
-    if train.marked is not None:
+    if train.marked is not None and train.positions is not None:
         present = classes_in(train.marked.numpy(), prepared.num_classes)
         units = np.arange(len(present)) if together is None else together
         return _held_out(whole_images(present, units, share, generator))
@@ -128,17 +135,23 @@ def trial_data(config: TrialConfig, device: torch.device, digest: str | None = N
     """
     dataset = json.dumps(to_plain(config.data), sort_keys=True)
     model = json.dumps(to_plain(config.model), sort_keys=True) if config.model.frozen else None
-    return _trial_data(dataset, model, config.seed, device, digest)
+    per_position = config.model.per_position
+    return _trial_data(dataset, model, config.seed, device, digest, per_position)
 
 
 @functools.lru_cache(maxsize=2)
 def _trial_data(
-    dataset: str, model: str | None, seed: int, device: torch.device, digest: str | None
+    dataset: str,
+    model: str | None,
+    seed: int,
+    device: torch.device,
+    digest: str | None,
+    per_position: bool,
 ) -> TrialData:
     data = build(Dataset, json.loads(dataset))
     frozen = None if model is None else build(Model, json.loads(model))
     prepared = _prepared(data, frozen, seed, device, digest)
-    return TrialData(prepared, device, data.augment, data.padding)
+    return TrialData(prepared, device, data.augment, data.padding, per_position)
 
 
 def _prepared(
