@@ -28,7 +28,7 @@ from study.machines.ray_session import ClusterError
 from study.schema.compatibility import completed_meaning, refuse_changes
 from study.schema.errors import LedgerError, SpecError, located
 from study.schema.objective import TEMPERATURE, served_by_default
-from study.schema.samples import check_masks, check_samples, check_worded
+from study.schema.samples import check_positions, check_samples, check_worded
 from study.schema.spec import StudySpec, check_objectives
 from study.schema.temperature import WITH_PRIOR
 from study.schema.uris import public_uri, recorded_tracking
@@ -90,8 +90,8 @@ def prepare_data(
     check_weights(spec, prepared.input_shape, file_name)
     used_data = [data for _, data in models_and_data(spec)]
     check_samples(spec.model, used_data, prepared.input_shape, file_name)
-    if prepared.input_shape.marked:
-        check_masks(spec, file_name)
+    if prepared.input_shape.carry_labels and spec.model.per_position:
+        check_positions(spec, prepared.input_shape, file_name)
     if prepared.input_shape.words:
         check_worded(spec, prepared.input_shape, file_name)
     check_own_code(spec, prepared, file_name)

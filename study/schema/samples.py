@@ -16,6 +16,7 @@ MENDS: dict[Kind, str] = {
     "image": "Use a network of images.",
     "features": "Write model: mlp.",
     "words": "Write model: bag_of_words, or global_pooling_cnn.",
+    "trees": "Write model: tree_lstm, or bag_of_words.",
 }
 
 
@@ -28,7 +29,7 @@ def check_samples(model: Model, data: Iterable[Dataset], inputs: Inputs, file_na
         found = f"{name_of(type(model))} takes {' or '.join(NOUNS[kind] for kind in model.takes)}"
         mend = MENDS[inputs.kind]
         raise SpecError(file_name, "model", f"{found}, the data are {inputs.shown}", mend)
-    if model.per_position != inputs.marked:
+    if model.per_position != inputs.marked and inputs.kind != "trees":
         gives = "a class to each image, the data have masks"
         mend = "Write model: unet, or deeplabv3."
         if model.per_position:
@@ -56,14 +57,16 @@ def check_worded(spec: StudySpec, inputs: Inputs, file_name: str) -> None:
             raise SpecError(file_name, f"methods.{variant.label}", found, mend)
 
 
-def check_masks(spec: StudySpec, file_name: str) -> None:
-    """Raise SpecError for what needs one row an image, where each pixel has a label."""
+def check_positions(spec: StudySpec, inputs: Inputs, file_name: str) -> None:
+    """Raise SpecError for what needs one row a sample, where each pixel, or node, has a label."""
+    sample, position = ("a tree", "node") if inputs.kind == "trees" else ("an image", "pixel")
+    there = f"the data have a label for each {position}"
     for variant in spec.variants:
         if not variant.method.per_position:
             name = name_of(type(variant.method))
-            found = f"{name} needs one row an image, the data have a label for each pixel"
+            found = f"{name} needs one row {sample}, {there}"
             mend = "Leave it out; cross_entropy, focal, label_smoothing and mbls can."
             raise SpecError(file_name, f"methods.{variant.label}", found, mend)
     if spec.record is not None:
-        found = f"{spec.record} is of one row an image, the data have a label for each pixel"
+        found = f"{spec.record} is of one row {sample}, {there}"
         raise SpecError(file_name, "record", found, "Remove it.")

@@ -123,7 +123,7 @@ class Program:
         elif config.capture == "off":
             self.eager_because = "capture: off"
         elif config.model.per_position:
-            self.eager_because = "a step waits for the device, which pixels are labelled"
+            self.eager_because = "a step waits for the device, which positions are labelled"
         elif not config.method.tensors_only:
             self.eager_because = f"{type(config.method).__name__} does not set tensors_only"
         self._batches: list[Batches] = []

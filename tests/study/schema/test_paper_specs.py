@@ -12,9 +12,11 @@ from study.schema.reading import read_spec
 from study.schema.spec import StudySpec
 from trainables.data.gaussian_clusters import GaussianClusters
 from trainables.data.text import Text
+from trainables.methods.focal_scheduled import FocalScheduled
 from trainables.models.cnn import Cnn
 from trainables.models.global_pooling_cnn import GlobalPoolingCnn
 from trainables.models.mlp import Mlp
+from trainables.models.tree_lstm import TreeLstm
 from trainables.models.unet import Unet
 from trainables.plugins import name_of
 
@@ -23,7 +25,8 @@ TABLES = sorted(FOLDER.glob("*.table.yaml"))  # tests/study/reproduction reads t
 FILES = sorted({*FOLDER.glob("*.yaml")} - {*TABLES})
 TOY = FOLDER / "focal_toy.yaml"  # itself short; tests/data/test_gaussian_clusters.py trains it
 CLAIMS = [FOLDER / "claims_fashion.yaml", FOLDER / "claims_newsgroups.yaml"]  # protocols of ours
-SMALL = [TOY, *CLAIMS]
+SST = [FOLDER / "focal_sst.yaml", FOLDER / "focal_sst_short.yaml"]  # of trees: a test of its own
+SMALL = [TOY, *CLAIMS, *SST]
 FULL = [file for file in FILES if not file.stem.endswith("_short") and file not in SMALL]
 every_file = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 every_full = pytest.mark.parametrize("file", FULL, ids=lambda file: file.stem)
@@ -138,6 +141,25 @@ def test_the_toy_is_plain_gradient_descent_on_all_of_its_4000_samples() -> None:
     optimizer = spec.optimizer
     assert (optimizer.name, optimizer.schedule) == ("sgd", "constant")
     assert optimizer.momentum == optimizer.weight_decay == 0
+
+
+def test_sst_has_the_protocol_of_the_released_code() -> None:
+    """Its weight decay is of a sum over the 37.5 nodes of a sentence: 2 * 19.3 words, less 1."""
+    full, short = (read(file.stem) for file in SST)
+    assert (full.batch_size, full.epochs, full.result) == (25, 25, "best_accuracy")
+    rule = full.optimizer
+    assert (rule.name, rule.lr, rule.schedule) == ("adagrad", 0.05, "constant")
+    assert rule.weight_decay * 37.5 == pytest.approx(1e-4, rel=0.01) and rule.clip is None
+    model = full.model
+    assert isinstance(model, TreeLstm) and not model.output_gate and not model.train_vectors
+    assert (model.memory, model.width, model.dropout) == (150, 300, 0.5)
+    for variant in full.variants:
+        if isinstance(variant.method, FocalScheduled):
+            assert [step * full.epochs for step in variant.method.steps] == pytest.approx([3, 7])
+    methods = ({v.label: v.method for v in spec.variants} for spec in (full, short))
+    assert next(methods) == next(methods)
+    assert (short.optimizer, short.batch_size, short.result) == (rule, 25, full.result)
+    assert short.epochs <= 3 and short.data.limit <= 2000 and short.data.vectors is None
 
 
 def _with_short_target(plain: Any) -> Any:
