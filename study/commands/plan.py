@@ -407,13 +407,13 @@ def _print_aims(study: StudySpec, prepared: Prepared) -> None:
 
     wanted = ", ".join(f"{one.direction} {one.metric}" for one in study.objectives)
     console.print(f"objectives: {wanted}")
-    noun = prepared.input_shape.noun
-    size = prepared.sizes["validation"]
+    inputs = prepared.input_shape
+    size, unit = prepared.sizes["validation"], inputs.noun
     if prepared.groups:
-        line = resolution_line(study, prepared.groups["validation"], str(study.data.unit))
-        line += f", if the {noun} of each are alike" if line else ""
-    else:
-        line = resolution_line(study, size, noun)
+        size, unit = prepared.groups["validation"], str(study.data.unit)
+    line = resolution_line(study, size, unit)
+    if line and (prepared.groups or inputs.marked):
+        line += f", if the {'pixels' if inputs.marked else inputs.noun} of each are alike"
     if line:
         console.say(f"resolution: {line}")
     for constraint in study.constraints:
