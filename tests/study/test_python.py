@@ -249,8 +249,10 @@ def test_only_public_names_are_completed(study: Study) -> None:
     assert not [name for name in public if not re.search(rf"\b{name}\b", text)]
     import study as package
 
-    assert dir(package) == ["CommandFailed", "Study", "TryAgain", "UserError"]
-    assert all(isinstance(getattr(package, name), type) for name in dir(package))
+    *classes, function = dir(package)
+    assert classes == ["CommandFailed", "Study", "TryAgain", "UserError"]
+    assert all(isinstance(getattr(package, name), type) for name in classes)
+    assert function == "encode" and callable(package.encode)
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ import torch
 
 from tests.masks import masks_and_config
 from tests.pretended_gpu import GPU, Watched, pretended_gpu
+from tests.texts import texts_file
 from trainables import methods, models
 from trainables.config import TrialConfig
 from trainables.loading import batches, trial_data
@@ -83,6 +84,16 @@ def test_two_epochs_of_rows_of_numbers(method: str, memory: int, place: str) -> 
         reads = trained(watched, learner)
         assert learner.train.place == place
     assert len(reads) <= (1 if method in ORDERING else 0)
+
+
+@pytest.mark.parametrize(("memory", "place"), [(2**36, "resident"), (2**13, "streamed")])
+@pytest.mark.parametrize("method", ["cross_entropy", "meta_l2"])
+def test_two_epochs_of_texts(method: str, memory: int, place: str) -> None:
+    data = {"name": "text", "path": str(texts_file()), "label": "y", "length": 12}
+    with pretended_gpu(memory) as watched:
+        model = {"name": "bag_of_words", "width": 8}
+        learner = learner_of(data=data, model=model, method=method, batch_size=128)
+        assert trained(watched, learner) == [] and learner.train.place == place
 
 
 @pytest.mark.slow
