@@ -98,7 +98,7 @@ def test_what_does_not_fit_texts_is_refused(
 def test_texts_need_a_network_of_texts_alone(tmp_path: Path) -> None:
     spec = write_spec(tmp_path / "small.yaml", data="digits", model="bag_of_words")
     shown = here("plan", spec, "--storage", tmp_path, check=2)
-    assert "model: bag_of_words takes texts, the data are 1x8x8 images." in shown
+    assert "model: bag_of_words takes texts or trees, the data are 1x8x8 images." in shown
 
 
 def test_vectors_of_a_file_are_the_first_of_the_network(tmp_path: Path) -> None:
