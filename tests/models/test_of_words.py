@@ -19,7 +19,7 @@ from trainables.models.shared.whole_module import network_of
 from trainables.models.shared.word_vectors import ModelOfWords, WordVectors
 from trainables.problems import FieldError
 
-OF_WORDS = [name for name in names() if find(name).takes == ("words",)]
+OF_WORDS = [name for name in names() if "words" in find(name).takes]
 every_network = pytest.mark.parametrize("name", OF_WORDS)
 TEXTS = Inputs((24,), "words", words=30)
 WITH_VECTORS = Inputs((24,), "words", words=30, vectors=7)
