@@ -117,6 +117,6 @@ def test_values_per_channel_and_per_column_meet_their_samples() -> None:
 def test_a_tree_has_a_fifth_number_beside_what_a_network_sees() -> None:
     found = Inputs.of(np.zeros((3, 9, 5), np.int32))
     assert (found, found.kind, found.stored, found.size) == ((9, 4), "trees", (9, 5), 180)
-    assert found.carry_labels and not found.marked and found.shown == "trees of 9 nodes"
+    assert found.carry_labels and not found.marked and found.shown == "trees of up to 9 nodes"
     again = pickle.loads(pickle.dumps(Inputs(found, "trees", words=7)))
     assert (again, again.kind, again.words) == ((9, 4), "trees", 7)

@@ -104,12 +104,13 @@ class Inputs(tuple[int, ...]):
 
     @property
     def shown(self) -> str:
-        """`3x32x32 images`, `rows of 200 numbers`, `texts of 400 words`, `trees of 103 nodes`."""
+        """`3x32x32 images`, `rows of 200 numbers`, `texts of up to 400 words`."""
         if self.kind == "image":
             masks = " with masks" if self.marked else ""
             return f"{'x'.join(map(str, self))} images{masks}"
-        what = {"words": "word", "trees": "node"}.get(self.kind, "number")
-        return f"{self.noun} of {self[0]:,} {what}{'s' * (self[0] != 1)}"
+        what = {"words": "up to # words", "trees": "up to # nodes"}.get(self.kind, "# numbers")
+        what = what if self[0] != 1 else what.removesuffix("s")
+        return f"{self.noun} of {what.replace('#', f'{self[0]:,}')}"
 
     @property
     def are_named(self) -> bool:

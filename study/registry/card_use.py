@@ -37,7 +37,7 @@ def use_section(facts: Facts, name: str) -> list[str]:
         asked = _of_rows(facts["columns"])
     elif "keep" in facts:
         asked = _of_texts(facts, uri)
-        needs = ["From texts to probabilities; `encode` is of calstudy (`pip install calstudy`):"]
+        needs = ["From texts to probabilities. `encode` needs calstudy to be installed:"]
     else:
         asked = _of_arrays(facts)
     return [
@@ -86,7 +86,7 @@ def _of_texts(facts: Facts, uri: str) -> list[str]:
     return [
         "from study import encode",
         f'folder = mlflow.artifacts.download_artifacts("{uri}")',
-        f"numbers = encode(texts, folder)  # texts: a list; int32 [N, {facts['input_shape'][0]}]",
+        f"numbers = encode(['A new text.'], folder)  # int32 [N, {facts['input_shape'][0]}]",
         "probs = model.predict(numbers)",
         "import json",
         'json.dump({"inputs": numbers.tolist()}, open("request.json", "w"))',

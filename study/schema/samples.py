@@ -53,7 +53,7 @@ def check_worded(spec: StudySpec, inputs: Inputs, file_name: str) -> None:
         if variant.method.mixes:
             name = name_of(type(variant.method))
             found = f"{name} mixes samples, the data are {inputs.shown}"
-            mend = "Leave it out: between two words there is none."
+            mend = "Leave it out: words cannot be mixed."
             raise SpecError(file_name, f"methods.{variant.label}", found, mend)
 
 

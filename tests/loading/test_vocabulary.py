@@ -90,7 +90,7 @@ def test_what_is_prepared_says_what_its_samples_are(tmp_path: Path) -> None:
     prepared = prepare(texts(tmp_path), 0)
     inputs = prepared.input_shape
     assert (tuple(inputs), inputs.kind, inputs.words, inputs.vectors) == ((8,), "words", 17, 0)
-    assert (inputs.noun, inputs.shown, inputs.size) == ("texts", "texts of 8 words", 32)
+    assert (inputs.noun, inputs.shown, inputs.size) == ("texts", "texts of up to 8 words", 32)
     again = open_prepared(prepared.directory)
     assert again == prepared and again.input_shape.words == 17 and again.vocabulary
     assert (again.mean, again.std) == ((0.0,), (1.0,))

@@ -189,7 +189,7 @@ def test_an_epoch_of_every_kind_of_samples_has_finite_gradients(
     monkeypatch.setattr(Weights, "backward", noting)
     method = methods.find(name)(**values)
     if kind == "texts" and method.mixes:  # `plan` refuses it
-        pytest.skip("between two words there is none")
+        pytest.skip("words cannot be mixed")
     made = learner(method, kind)
     row = made.train_epoch()
     assert math.isfinite(row["train_loss"]) and len(gradients) >= 4
@@ -211,7 +211,7 @@ def test_resume_equals_no_interruption_bit_for_bit(
 ) -> None:
     method = Hooked() if name == "hooked" else name
     if kind == "texts" and name in ("mixup", "hooked"):
-        pytest.skip("it changes samples, and between two words there is none")
+        pytest.skip("it changes samples, and words cannot be mixed")
     settings = {"kind": kind, "result": "best_nll", "precision": precision}
     whole, cut = learner(method, **settings), learner(method, **settings)
     while not whole.finished:

@@ -10,7 +10,7 @@ from tests.study.command_line import here, here_json, write_spec
 from tests.texts import made_texts
 from trainables.data.shared.words import words_of
 
-SAMPLES = "texts of 8 words"
+SAMPLES = "texts of up to 8 words"
 
 
 @pytest.fixture(autouse=True)

@@ -89,13 +89,13 @@ def test_the_cards_lines_go_from_texts_to_probabilities(
 ) -> None:
     card = (folder_of(storage) / "calstudy" / "card.md").read_text()
     assert "Input: int32 [N, 12], numbers of words, of its file `calstudy/vocabulary.txt`." in card
-    assert "The model applies" in card and "`encode` is of calstudy" in card
+    assert "The model applies" in card and "`encode` needs calstudy" in card
     lines = card.partition("```python\n")[2].partition("```")[0].splitlines()
     monkeypatch.chdir(tmp_path)
-    given: dict[str, Any] = {"texts": SENTENCES[:2]}
+    given: dict[str, Any] = {}
     for line in lines:
         shown = line.replace('"..."', repr(embedded_tracking(storage))).replace("/VERSION", "/1")
-        exec(shown, given)
+        exec(shown.replace("['A new text.']", repr(SENTENCES[:2])), given)
     assert given["probs"].shape == (2, 2)
     assert given["probs"][0, 1] > 0.5 > given["probs"][1, 1]  # warm; dull
     assert json.loads(Path("request.json").read_text())["inputs"] == given["numbers"].tolist()
