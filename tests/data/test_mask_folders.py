@@ -44,6 +44,18 @@ def test_a_folder_of_images_and_one_of_masks(tmp_path: Path) -> None:
     assert load_split(prepared, "train").images.shape[1:] == (3, 4, 6)
 
 
+def test_a_file_beside_the_folders_names_the_classes(tmp_path: Path) -> None:
+    """So void that is not said is no class more: its value is refused."""
+    root = folder(tmp_path / "set")
+    plain = masked(root).source_digest()
+    (root / "classes.txt").write_text("a\nb\nc\n")
+    assert masked(root).read().classes == ("a", "b", "c")
+    assert masked(root, classes=["d", "e", "f"]).read().classes == ("d", "e", "f")
+    assert masked(root).source_digest() != plain
+    (root / "classes.txt").write_text("a\nb\n")
+    assert "the mask has 2" in error_of(masked(root)).problem
+
+
 def test_lists_say_which_images_a_split_has(tmp_path: Path) -> None:
     """Names with their ending or without; those of no list are counted."""
     root = folder(tmp_path / "set", 5)

@@ -21,6 +21,7 @@ from trainables.problems import FieldError, nearest
 
 IMAGES = "images"
 MASKS = "masks"
+NAMES = "classes.txt"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +37,9 @@ class MaskFolder(MaskFiles):
         None, doc="file of each split's names, below PATH, e.g. {train: fit.txt, test: held.txt}"
     )
     void: Void = text(VOID, doc=VOID_DOC)
-    classes: str | list[str] | None = path_text(None, doc=CLASSES_DOC)
+    classes: str | list[str] | None = path_text(
+        None, doc=f"{CLASSES_DOC}; null: PATH/{NAMES}, if it is there"
+    )
     group: str | None = path_text(
         None,
         doc=(
@@ -56,7 +59,9 @@ class MaskFolder(MaskFiles):
 
     @property
     def legend(self) -> Legend:
-        return Legend.of(self.void, self.classes)
+        beside = Path(self.path) / NAMES
+        classes = str(beside) if self.classes is None and beside.is_file() else self.classes
+        return Legend.of(self.void, classes)
 
     def source_digest(self) -> str:
         found = super().source_digest()

@@ -262,7 +262,9 @@ class Parquet(RowFiles):
     ) -> None:
         found = f"{listing.place(row)}: the image is {image.shape[1]}x{image.shape[0]} pixels"
         there = f"the one in {listing.place(other_row)} is {other.shape[1]}x{other.shape[0]}"
-        mend = f"Set the side to resize all to, e.g. `size: {max(other.shape[:2])}`."
+        sides = list(other.shape[:2])
+        size = sides[0] if sides[0] == sides[1] else sides
+        mend = f"Set the size to cut and resize all to, e.g. `size: {size}`."
         raise FieldError("image", f"{found}, {there}", mend)
 
 

@@ -247,7 +247,8 @@ def check_alike(file: Path, shape: tuple[int, ...], other: Path, wanted: tuple[i
     if shape != wanted:
         shapes = [f"{width}x{height}" for height, width in (shape, wanted)]
         problem = f"{file} is {shapes[0]} pixels, {other} is {shapes[1]}"
-        fix = f"Set the side to resize to, e.g. `size: {max(wanted)}`."
+        size = wanted[0] if wanted[0] == wanted[1] else list(wanted)
+        fix = f"Set the size to cut and resize to, e.g. `size: {size}`."
         raise FieldError("size", problem, fix)
 
 
