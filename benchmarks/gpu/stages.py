@@ -259,6 +259,12 @@ def uncaptured(options: Options) -> Found:
     return {"because": branching.eager_because, "next": plain.facts()["step"], "finite": finite}
 
 
+def of_images() -> list[str]:
+    """The networks that give each image a class."""
+    found = {name: models.find(name) for name in models.names()}
+    return [name for name, one in found.items() if "image" in one.takes and not one.per_position]
+
+
 def synchronisation(options: Options) -> Found:
     """Eager steps under torch's debug mode, in which waiting for the GPU is an error: every
     method, every network."""
@@ -274,11 +280,7 @@ def synchronisation(options: Options) -> Found:
                 torch.cuda.set_sync_debug_mode("default")
 
     left_out = ("torchvision", "timm", *(SLOW if options.small else ()))
-    networks = [
-        name
-        for name in models.names()
-        if name not in left_out and not models.find(name).per_position
-    ]
+    networks = [name for name in of_images() if name not in left_out]
     cases = [{"method": name} for name in methods.names()]
     cases += [{"model": name, "precision": "bfloat16"} for name in networks]
     cases += [{"method": name, "deterministic": True} for name in ("cross_entropy", "focal")]
@@ -337,7 +339,7 @@ def networks(options: Options) -> Found:
 
     found = {
         name: case(options, "networks", name, partial(compared, name))
-        for name in models.names()
+        for name in of_images()
         if not (options.small and name in (*SLOW, "torchvision", "timm"))
     }
     return {

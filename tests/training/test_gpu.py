@@ -168,5 +168,5 @@ def test_two_epochs_of_images_with_masks(
         config, data = masks_and_config(tmp_path, method="focal", epochs=2, capture="on")
         made = Learner(config, TrialData(data.prepared, GPU, config.data.augment, None), GPU)
         assert made.train.place == place
-        assert made.eager_because == "a step waits for the device, which pixels are labelled"
+        assert made.eager_because == "a step waits for the device, which positions are labelled"
         assert set(trained(watched, made)) <= READ_OF_MASKS
