@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainables import Dataset, Header, RawData, RawSplit, Samples, number
+from trainables import Dataset, Header, RawData, RawSplit, Samples, Words, number
 
 
 @dataclass(frozen=True)
