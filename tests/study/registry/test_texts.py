@@ -93,9 +93,13 @@ def test_the_cards_lines_go_from_texts_to_probabilities(
     lines = card.partition("```python\n")[2].partition("```")[0].splitlines()
     monkeypatch.chdir(tmp_path)
     given: dict[str, Any] = {}
-    for line in lines:
-        shown = line.replace('"..."', repr(embedded_tracking(storage))).replace("/VERSION", "/1")
-        exec(shown.replace("['A new text.']", repr(SENTENCES[:2])), given)
+    try:
+        for line in lines:
+            shown = line.replace('"..."', repr(embedded_tracking(storage)))
+            shown = shown.replace("/VERSION", "/1")
+            exec(shown.replace("['A new text.']", repr(SENTENCES[:2])), given)
+    finally:
+        mlflow.set_tracking_uri(None)  # type: ignore[arg-type]
     assert given["probs"].shape == (2, 2)
     assert given["probs"][0, 1] > 0.5 > given["probs"][1, 1]  # warm; dull
     assert json.loads(Path("request.json").read_text())["inputs"] == given["numbers"].tolist()
