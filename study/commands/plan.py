@@ -408,9 +408,8 @@ def _print_aims(study: StudySpec, prepared: Prepared) -> None:
     wanted = ", ".join(f"{one.direction} {one.metric}" for one in study.objectives)
     console.print(f"objectives: {wanted}")
     inputs = prepared.input_shape
-    size, unit = prepared.sizes["validation"], inputs.noun
-    if prepared.groups:
-        size, unit = prepared.groups["validation"], str(study.data.unit)
+    unit = str(study.data.unit) if prepared.groups else inputs.noun
+    size = (prepared.groups or prepared.sizes)["validation"]
     line = resolution_line(study, size, unit)
     if line and (prepared.groups or inputs.marked):
         line += f", if the {'pixels' if inputs.marked else inputs.noun} of each are alike"

@@ -284,7 +284,8 @@ def _maps(gallery: Gallery) -> Drawn:
     if gallery.trial is None:
         owner, record = answered(study, gallery.front)
     else:
-        owner, record = study, _chosen(gallery)
+        owner = study
+        record = _chosen(gallery)
     for place, found in enumerate(maps_of(owner, record), start=1):
         yield f"map-{place}", found.png
 

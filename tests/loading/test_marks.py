@@ -76,7 +76,7 @@ def test_rows_are_drawn_once_by_seed_and_not_too_many(count: int, most: int) -> 
     assert np.array_equal(positions, positions[np.lexsort(positions.T[::-1])])
     assert labels[positions[:, 0] == 1].tolist() == [1] * 5
     first = positions[positions[:, 0] == 0, 1]
-    assert first.max() < 1600 and (most == 1024 or first.mean() == pytest.approx(800, abs=200))
+    assert first.mean() == pytest.approx(800, abs=200)  # of 1,600, all over the image
 
 
 def test_statistics_leave_the_mask_out(prepared: Prepared) -> None:

@@ -70,7 +70,8 @@ class MaskFolder(MaskFiles):
         return hashlib.sha256(f"{found} {file_digest(Path(self.group))}".encode()).hexdigest()
 
     def lists(self) -> dict[str, MaskList]:
-        images, masks = self._files(IMAGES), self._files(MASKS)
+        images = self._files(IMAGES)
+        masks = self._files(MASKS)
         self._check_pairs(images, masks)
         lists = {}
         for split, names in self._names(images).items():

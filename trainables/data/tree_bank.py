@@ -136,13 +136,13 @@ def _trees(file: Path) -> Iterator[list[Node]]:
     """The tree of each line; empty lines are left out. Raises FieldError."""
     with open_regular(file) as opened:
         for number, line in enumerate(opened, 1):
+            place = f"{file}, line {number}"
             try:
-                if tree := tree_of(line.decode()):
-                    yield tree
+                tree = tree_of(line.decode())
             except UnicodeDecodeError:
-                found, mend = "it is not UTF-8", "Save the file as UTF-8."
+                found = f"{place}: it is not UTF-8"
+                raise FieldError("path", found, "Save the file as UTF-8.") from None
             except TreeError as error:
-                found, mend = error.found, error.mend
-            else:
-                continue
-            raise FieldError("path", f"{file}, line {number}: {found}", mend)
+                raise FieldError("path", f"{place}: {error.found}", error.mend) from None
+            if tree:
+                yield tree

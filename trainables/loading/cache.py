@@ -269,7 +269,8 @@ def mapped_split(directory: Path, name: str) -> Split:
     """The memory-mapped arrays of a split in a cache."""
     file = directory / f"{name}_groups.npy"
     groups = mapped(file) if file.exists() else None
-    images, labels = mapped(directory / f"{name}.npy"), mapped(directory / f"{name}_labels.npy")
+    images = mapped(directory / f"{name}.npy")
+    labels = mapped(directory / f"{name}_labels.npy")
     positions = directory / f"{name}_positions.npy"
     if not positions.exists():
         return split_of_samples(images, labels, groups)

@@ -26,7 +26,8 @@ class Order(NamedTuple):
 def order_of(trees: Tensor, leaves: int) -> Order:
     """trees: [N, M, 4]. leaves: as many of each, some of which may pad."""
     words, left, right, _ = trees.long().unbind(dim=2)
-    is_leaf, is_inner = words > 0, left > 0
+    is_leaf = words > 0
+    is_inner = left > 0
     places = is_leaf * is_leaf.cumsum(dim=1) + is_inner * (leaves + is_inner.cumsum(dim=1))
     first = _first(is_inner, leaves - 1)
     children = torch.stack([left, right], dim=2)
