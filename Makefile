@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help study test quick lint chaos compare clean
+.PHONY: help study test platform quick lint chaos compare clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -18,13 +18,19 @@ study: .venv/installed  ## train the digits study, confirm its front, draw figur
 	$(BIN)/calstudy answer digits --storage studies
 
 # One thread for each of pytest's processes: more of them wait for each other.
-test quick: export OMP_NUM_THREADS := 1
+test platform quick: export OMP_NUM_THREADS := 1
 
-test: .venv/installed-for-tests lint  ## everything, as CI runs it
-	$(BIN)/python -m pytest --numprocesses 4 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder
+# Every test of a file in one process; a process that dies ends the run.
+PYTEST := $(BIN)/python -m pytest --numprocesses 4 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder
+
+test: .venv/installed-for-tests lint  ## lint, types and every test that any machine can run
+	$(PYTEST) -m "not platform"
+
+platform: .venv/installed-for-tests  ## the tests with hosts, services, a browser, Slurm and killed runs
+	$(PYTEST) -m platform
 
 quick: .venv/installed-for-tests lint  ## lint, types and the tests that take less than a second each
-	$(BIN)/python -m pytest --numprocesses 2 -m "not slow" --quiet
+	$(BIN)/python -m pytest --numprocesses 2 -m "not slow and not platform" --quiet
 
 lint: .venv/installed-for-tests  ## ruff and mypy
 	$(BIN)/ruff check .

@@ -15,7 +15,7 @@ from sqlalchemy import Engine, event
 
 from benchmarks.chaos.postgres import Postgres, missing
 from benchmarks.chaos.processes import heed_signals
-from tests import shared
+from tests import shared, tiers
 from tests.hosts import Host, network, refusal, start_head, start_worker
 from trainables import plugins
 
@@ -24,6 +24,7 @@ os.environ.setdefault("COLUMNS", "120")  # of what commands print in this proces
 # times as long as they take.
 os.environ.setdefault("RAY_worker_niceness", "0")
 heed_signals()
+tiers.watch_starts()
 # What is written in this process need not outlast a power failure: a disk takes milliseconds for
 # each commit, of which a trial has eight in MLflow.
 os.fsync = lambda file: None
@@ -133,9 +134,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return ByFile(config, log)
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files of long tests first: where files run side by side, none of them is
     left over at the end."""
+    tiers.mark(items)
     items.sort(
         key=lambda item: (FIRST.get(item.path.name, len(FIRST)), "slow" not in item.keywords)
     )
@@ -148,11 +151,18 @@ def shared_by_all(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """How long a user would have waited for a line."""
+    """How long a user would have waited for a line, and what this machine left out."""
+    if line := tiers.left_out(terminalreporter.getreports("skipped")):
+        terminalreporter.write_line(line)
     with contextlib.suppress(AttributeError):  # nothing asked for a temporary folder
         base = config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
         if line := shared.longest_silence(shared.folder_of(base)):
             terminalreporter.write_line(line)
+
+
+@pytest.fixture(autouse=True)
+def tier(request: pytest.FixtureRequest) -> Iterator[None]:
+    yield from tiers.kept(request)
 
 
 @pytest.fixture(autouse=True)

@@ -144,6 +144,7 @@ def test_make_has_the_target(target: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.platform
 def test_the_ask_is_measured_for_every_sampler(tmp_path: Path) -> None:
     """Beyond the trials that `gp` begins with, 10 of five parameters, it proposes from results."""
     command = [

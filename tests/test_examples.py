@@ -44,6 +44,7 @@ def test_a_study_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.platform
 def test_a_study_in_a_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Executed as Jupyter does, in a kernel; as it lies there it was executed too."""
     notebook = nbformat.read(EXAMPLES / "notebook.ipynb", as_version=4)
@@ -86,11 +87,13 @@ def test_a_loss_in_a_loop_of_ones_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.platform
 def test_a_tuner_of_ones_own(tmp_path: Path) -> None:
     assert "accuracy 0." in run("own_tuner", tmp_path)
 
 
 @pytest.mark.slow
+@pytest.mark.platform
 def test_a_method_a_network_a_data_set_and_a_metric_of_ones_own(tmp_path: Path) -> None:
     calstudy("run", EXAMPLES / "extensions.yaml", "--storage", tmp_path)
     front = calstudy_json("pareto", "extensions", "--storage", tmp_path)["front"]

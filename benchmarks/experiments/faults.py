@@ -68,7 +68,7 @@ def reached(number, _seen=set()):
 builtins.reached = reached
 """
 BATCH_SECONDS = 40.0  # of tests that one pytest is given; the first batch ends sooner
-LIMIT_SECONDS = 420.0  # of wall time for one fault; what is left then is said
+LIMIT_SECONDS = 240.0  # of wall time for one fault; what is left then is said
 
 
 @dataclass(frozen=True)

@@ -70,11 +70,13 @@ def test_a_model_that_cannot_be_captured_trains(
     )
 
 
+@pytest.mark.platform
 def test_every_case_of_synchronisation_is_tried(here: argparse.Namespace) -> None:
     found = stages.synchronisation(here)
     assert found["cases"] >= 18 and found["that wait"] == {}
 
 
+@pytest.mark.platform
 def test_the_machine_and_the_training(here: argparse.Namespace) -> None:
     assert stages.inventory(here)["copy TB/s"] > 0
     found = stages.cost(here)
@@ -190,6 +192,7 @@ def test_a_trained_model_is_the_same_where_it_is_brought(here: argparse.Namespac
 
 
 @pytest.mark.slow
+@pytest.mark.platform
 def test_the_ladder(here: argparse.Namespace, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of airbench too, which is no dependency: an arm that does not start leaves the others."""
     monkeypatch.setattr(throughput, "has_airbench", lambda options: True)

@@ -36,6 +36,7 @@ def test_a_file_is_what_was_given_and_its_digest(tmp_path: Path) -> None:
     assert (tmp_path / "f").read_bytes() == b"two, three" and os.listdir(tmp_path) == ["f"]
 
 
+@pytest.mark.platform
 def test_a_full_disk_is_waited_for(small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(atomic, "PAUSE", 0.01)
     write_whole(small_disk / "kept", b"before")

@@ -32,7 +32,7 @@ from tests.study.command_line import calstudy, here, here_json
 from tests.study.counting import counted_once
 from trainables.plugins import use_extensions
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.platform]
 
 ARCHIVES = ("cdc0cb8",)
 NUMBER = re.compile(r"\d*\.\d+|\d+")

@@ -98,6 +98,7 @@ def test_two_epochs_of_texts(method: str, memory: int, place: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", OF_IMAGES)
+@pytest.mark.platform
 def test_two_epochs_of_each_network(model: str) -> None:
     with pretended_gpu() as watched:
         assert trained(watched, learner_of(model=model)) == []

@@ -637,6 +637,7 @@ def test_a_stopped_study_is_clean_and_the_audit_says_what_is_left(storage: Path)
 
 
 @pytest.mark.slow
+@pytest.mark.platform
 def test_beside_a_driver_then_killed_then_whole(tmp_path: Path) -> None:
     """No false alarm while it works; off once it is dead; clean when it has gone on to the end."""
     spec = write_spec(tmp_path / "small.yaml", epochs=40, trials=3, checkpoint_seconds=0.2)

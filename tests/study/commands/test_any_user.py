@@ -15,6 +15,8 @@ import pytest
 
 from tests.study.command_line import write_spec
 
+pytestmark = pytest.mark.platform
+
 ROOT = Path(__file__).resolve().parents[3]
 UID = 12345
 CODE = (sys.base_prefix, sys.prefix, str(ROOT))  # what its Python reads

@@ -96,6 +96,7 @@ def test_embeddings_come_with_a_table_that_others_read(folder: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.platform
 def test_from_a_table_to_a_verified_model_by_the_words_of_the_readme(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -216,6 +217,7 @@ def test_the_same_code_gives_the_same_wheel() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.platform
 def test_pip_installs_the_wheel_and_its_command_runs(tmp_path: Path) -> None:
     wheel = installed_wheel()
     (tmp_path / wheel.name).write_bytes(wheel.content)

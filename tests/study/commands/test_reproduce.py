@@ -31,7 +31,7 @@ from tests.study.reproduction.tables import (
 from trainables.outputs.predictions import Predictions
 from trainables.training.learner import Learner
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.platform]
 
 FORMATS = (["--format", "md"], ["--format", "latex"], ["--format", "csv"], ["--json"])
 

@@ -15,6 +15,8 @@ from study.store.study import open_study
 from tests.study.command_line import here, write_spec
 from tests.study.reproduction.tables import METHODS, PUBLISHED, TRAINED, without_probe, write_table
 
+pytestmark = pytest.mark.platform
+
 NETWORKS = {"mlp": {"model": "mlp"}, "wide": {"model": {"name": "mlp", "width": 256}}}
 SLOW = {"slow": {"what": "a lower rate", "values": {"optimizer.lr": 0.01}}}
 SEARCH = {"optimizer.lr": {"low": 0.01, "high": 0.5}}

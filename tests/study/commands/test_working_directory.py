@@ -12,7 +12,7 @@ import pytest
 from study.cli import calstudy
 from tests.study.command_line import ENVIRONMENT, write_spec
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.platform]
 
 OURS = {"study", "trainables", "search_spaces", "calstudy"}
 SCRIPT = Path(sys.executable).with_name("calstudy")

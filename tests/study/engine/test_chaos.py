@@ -11,7 +11,7 @@ from benchmarks.chaos.grounds.local import actor_sigkill, half_written_checkpoin
 from benchmarks.chaos.grounds.stacks import Stacks
 from benchmarks.chaos.stage import Ground, by_kind
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.platform]
 
 
 class Several(Ground):

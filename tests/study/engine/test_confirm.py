@@ -173,6 +173,7 @@ def unopened(storage: Path) -> Study:
 # ---- what was done -------------------------------------------------------------------------------
 
 
+@pytest.mark.platform
 def test_it_is_counted_once_though_it_was_killed(tmp_path: Path) -> None:
     """For real, with Ray: kill -9 of the driver while it trains, then the same command again."""
     search(tmp_path)

@@ -114,6 +114,7 @@ class Killed(BaseException):
 MOMENTS = ("before decide", "after decide", "before _close", "after _close")
 
 
+@pytest.mark.platform
 def test_kills_around_decisions_change_nothing(
     whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,6 +161,7 @@ def killed_at(moment: str, spec: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return struck[0]
 
 
+@pytest.mark.platform
 def test_two_sigkills_with_one_slot_change_nothing(whole: Path, tmp_path: Path) -> None:
     """Of the driver, while Ray trains: decisions, parameters and logits are those
     of a run that was left alone."""

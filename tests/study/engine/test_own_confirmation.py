@@ -119,6 +119,7 @@ def test_answer_report_trials_and_mlflow_read_it_as_a_confirmation(trained: Path
     assert "| | validation | test |" in version.description
 
 
+@pytest.mark.platform
 def test_seeds_added_later_are_counted(trained: Path) -> None:
     here("confirm", "fixed", "--storage", trained)
     here("run", spec(trained), "--trials", 3, "--storage", trained)
@@ -133,6 +134,7 @@ def test_seeds_added_later_are_counted(trained: Path) -> None:
     assert openings(trained) == 6
 
 
+@pytest.mark.platform
 def test_a_method_added_later_is_counted_with_all_its_seeds(trained: Path) -> None:
     here("confirm", "fixed", "--storage", trained)
     more = [*METHODS, {"label": "ls", "name": "label_smoothing", "epsilon": 0.05}]
@@ -147,6 +149,7 @@ def test_nothing_can_be_searched_once_it_was_measured(trained: Path) -> None:
     assert "was measured on test, so nothing can be searched in it any more" in said
 
 
+@pytest.mark.platform
 def test_the_number_of_seeds_is_recorded_before_the_first_opening(
     trained: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,6 +172,7 @@ def test_the_number_of_seeds_is_recorded_before_the_first_opening(
     assert openings(trained) == 6
 
 
+@pytest.mark.platform
 def test_a_kill_between_an_opening_and_its_result(
     trained: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,6 +221,7 @@ def test_all_trials_must_have_ended(trained: Path) -> None:
     ],
     ids=["models_gone", "stopped_early", "search"],
 )
+@pytest.mark.platform
 def test_others_are_retrained_as_before(tmp_path: Path, keys: dict[str, Any]) -> None:
     here("run", spec(tmp_path, **keys), "--storage", tmp_path)
     assert not can_confirm_itself(opened(tmp_path))

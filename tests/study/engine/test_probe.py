@@ -13,6 +13,8 @@ from trainables.loading.cache import data_digest
 from trainables.outputs.classifier import Classifier
 from trainables.plugins import use_extensions
 
+pytestmark = pytest.mark.platform
+
 
 @pytest.mark.slow
 def test_plan_probe_predicts_and_leaves_nothing(

@@ -16,7 +16,7 @@ from benchmarks.chaos.processes import ACTOR, MARK, marked
 from tests.study.command_line import ENVIRONMENT, here, here_json, write_spec
 from tests.study.counting import counted_once, epochs_trained
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.platform]
 
 
 @dataclass(frozen=True)

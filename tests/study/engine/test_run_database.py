@@ -11,7 +11,7 @@ from study.store.database_lock import is_held
 from tests.study.command_line import here, here_json, start, wait_until, write_spec
 from tests.study.counting import counted_once
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.platform]
 
 
 def one_line(shown: str, *parts: str) -> None:

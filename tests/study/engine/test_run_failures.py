@@ -11,7 +11,7 @@ import pytest
 from tests.study.command_line import calstudy, here, start, write_spec
 from tests.study.counting import counted_once
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.platform]
 
 
 FAULTY = {

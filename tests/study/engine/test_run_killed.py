@@ -13,7 +13,7 @@ from study.store.study import open_study
 from tests.study.command_line import here, here_json, kill, start, wait_until, write_spec
 from tests.study.counting import counted_once, epochs_trained
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.platform]
 
 
 def one_is_well_under_way(trials: Path, attempt: int, epochs: int) -> bool:

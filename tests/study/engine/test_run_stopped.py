@@ -20,7 +20,7 @@ from study.store.study import open_study
 from tests.study.command_line import ENVIRONMENT, here, wait_until, write_spec
 from tests.study.counting import counted_once
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.platform]
 
 
 class Session:

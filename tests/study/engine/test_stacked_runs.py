@@ -16,7 +16,7 @@ from tests.study.counting import counted_once
 from trainables.training.stack import Stack
 from trainables.training.trainable import CalibrationTrainable
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.platform]
 # Of each of two methods; a stack takes eight of each, the second one what is left.
 TRIALS, ROWS = 12, 16
 

@@ -296,6 +296,7 @@ def test_a_database_anywhere_on_this_machine_is_a_tracking(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
+@pytest.mark.platform
 def test_this_machine_with_damaged_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -139,6 +139,7 @@ def test_data_are_prepared_where_they_are_asked_for(trial: dict[str, Any]) -> No
     assert "its digest is" in node_facts.prepared(trial, "0" * 64, False)["data_problem"]
 
 
+@pytest.mark.platform
 def test_torn_data_are_prepared_anew_and_damaged_ones_named(
     trial: dict[str, Any], tmp_path: Path
 ) -> None:

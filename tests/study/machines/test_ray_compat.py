@@ -160,6 +160,7 @@ print("others" if idle else "no other")
         ("", "nullcontext", 120, "dashboard gcs_server log_monitor monitor raylet", "others"),
     ],
 )
+@pytest.mark.platform
 def test_a_local_ray_starts_what_a_run_uses(
     before: str, services: str, seconds: int, names: str, beside: str
 ) -> None:
@@ -307,6 +308,7 @@ print("left", flush=True)
     ("leave", "code", "shown"),
     [("leave_ray", 0, ["heard", "heard", "left"]), ("ray.shutdown", -15, [])],
 )
+@pytest.mark.platform
 def test_a_signal_while_ray_is_left_is_heard(leave: str, code: int, shown: list[str]) -> None:
     """Without the mend it ends the process: a finished study's MLflow run
     would still be RUNNING."""
@@ -357,6 +359,7 @@ os.kill(os.getpid(), signal.SIGTERM)
         ("", "nullcontext", [15, -signal.SIGABRT], ["overwritten"]),
     ],
 )
+@pytest.mark.platform
 def test_what_ends_a_run_outlives_the_start_of_ray(
     before: str, handlers: str, codes: list[int], shown: list[str]
 ) -> None:
@@ -402,6 +405,7 @@ print("left", gc.isenabled())
 @pytest.mark.parametrize(
     ("leave", "code", "shown"), [("leave_ray", 0, ["left True"]), ("ray.shutdown", 1, [])]
 )
+@pytest.mark.platform
 def test_garbage_of_a_thread_does_not_end_the_process_while_ray_shuts_down(
     leave: str, code: int, shown: list[str]
 ) -> None:

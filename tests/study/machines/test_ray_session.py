@@ -41,6 +41,7 @@ def test_an_address_that_is_none(address: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.platform
 def test_an_address_where_something_else_listens() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
@@ -109,6 +110,7 @@ print(os.path.exists(closed[0]), mode(Path.home() / ".ray"), mode(Path.home() / 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("there", [None, 0o644])
+@pytest.mark.platform
 def test_the_files_of_a_local_ray_are_its_users_alone(there: int | None) -> None:
     """Ray's own choice: folders of mode 0777, in which others could replace a socket, and
     a token that all can read."""

@@ -14,7 +14,7 @@ from study.store.study import open_study
 from tests.hosts import Host, network, start_head, start_worker
 from tests.study.command_line import write_spec
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.platform]
 
 SOURCE = Path(__file__).with_name("pretended_nvml.c")
 

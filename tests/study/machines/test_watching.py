@@ -120,6 +120,7 @@ def test_we_are_more_patient_than_a_minute_and_sooner_than_ray() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("program", ["gcs_server", "raylet"])
+@pytest.mark.platform
 def test_a_run_whose_ray_is_killed_ends_with_75_and_is_resumed(
     program: str, tmp_path: Path
 ) -> None:

@@ -94,6 +94,7 @@ def named(storage: Path) -> list[str]:
     return [str(offender) for offender in registered(storage).offenders]
 
 
+@pytest.mark.platform
 def test_ten_exports_at_once_give_one_version(storage: Path) -> None:
     assert at_once(10, storage, "m") == [0] * 10
     assert registry(storage, "m") == ([1], 0)

@@ -72,6 +72,7 @@ def answer_of(line: str, folder: Path, environment: dict[str, str]) -> Any:
         time.sleep(0.5)
 
 
+@pytest.mark.platform
 def test_every_line_of_a_card_gives_the_measured_probabilities(
     trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

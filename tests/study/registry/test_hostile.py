@@ -111,6 +111,7 @@ def test_the_files_that_were_verified_can_be_kept(trained: Trained, tmp_path: Pa
     assert not kept.exists()
 
 
+@pytest.mark.platform
 def test_a_data_set_of_ones_own_comes_from_ones_own_study(
     root: Path, server: str, tmp_path: Path
 ) -> None:

@@ -140,6 +140,7 @@ def test_it_is_verified_and_what_is_said_of_it_is_of_rows(storage: Path, name: s
     assert "sealed test rows" in said and "image" not in said
 
 
+@pytest.mark.platform
 def test_a_model_of_every_method_is_registered_and_verified(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

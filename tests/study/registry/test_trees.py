@@ -42,6 +42,7 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> Any:
         yield root
 
 
+@pytest.mark.platform
 def test_the_registered_graph_gives_what_was_measured(storage: Path) -> None:
     uri = embedded_tracking(storage)
     folder = Path(MlflowClient(uri, uri).get_model_version_download_uri("trees", "1"))

@@ -195,6 +195,7 @@ def test_latex_has_a_cell_for_each_column_and_math_that_reads(confirmed):
         MathTextParser("agg").parse(formula.replace(r"\underline", r"\mathrm"))
 
 
+@pytest.mark.platform
 @pytest.mark.skipif(
     shutil.which("pdflatex") is None, reason="no pdflatex: the table is not compiled"
 )

@@ -14,6 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 from optuna.distributions import BaseDistribution, FloatDistribution
+from selenium import webdriver
+from selenium.common.exceptions import StaleElementReferenceException as Stale
+from selenium.webdriver import ActionChains, Keys
+from selenium.webdriver.common.actions.action_builder import ActionBuilder
+from selenium.webdriver.support.wait import WebDriverWait
 
 from study.analysis import pareto
 from study.analysis.reliability import diagram, statement
@@ -38,19 +43,9 @@ CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )
 CHROMEDRIVER = shutil.which("chromedriver")
-if CHROMIUM is None or CHROMEDRIVER is None:
-    pytest.skip(
-        "no tests in a browser: chromium and chromedriver are not installed",
-        allow_module_level=True,
-    )
-webdriver = pytest.importorskip(
-    "selenium.webdriver", reason="no tests in a browser: selenium is not installed"
-)
-ActionChains, Keys, Driver = webdriver.ActionChains, webdriver.Keys, Any
-WebDriverWait = pytest.importorskip("selenium.webdriver.support.wait").WebDriverWait
-Stale = pytest.importorskip("selenium.common.exceptions").StaleElementReferenceException
+Driver = Any
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.platform]
 
 # cross_entropy/0001 lies far from the rest; cross_entropy/0000 is beaten.
 VALUES = {
@@ -136,6 +131,8 @@ class Page:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Driver]:
+    if CHROMIUM is None or CHROMEDRIVER is None:
+        pytest.skip("no tests in a browser: chromium and chromedriver are not installed")
     options = webdriver.ChromeOptions()
     options.binary_location = str(CHROMIUM)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
@@ -528,9 +525,7 @@ def test_a_word_is_explained_on_hover_and_on_focus(page: Page) -> None:
     page.wait(lambda: page.one(".meaning").text.startswith("ECE Expected calibration error"))
     page.press(Keys.ESCAPE)
     assert not page.one(".meaning").is_displayed()
-    corner = pytest.importorskip("selenium.webdriver.common.actions.action_builder").ActionBuilder(
-        page.driver
-    )
+    corner = ActionBuilder(page.driver)
     # Focus scrolls the page: no other word must come under the pointer.
     corner.pointer_action.move_to_location(1, 1)
     corner.perform()

@@ -14,7 +14,7 @@ from tests.study.reproduction.digits.means import DECIMALS, ROWS, seeds_of
 from tests.study.reproduction.tables import without_probe
 from trainables.methods import focal
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.platform]
 
 TABLE = Path(__file__).parent / "digits" / "digits.table.yaml"
 # Of 287 validation images, these temperatures spread as far as the methods lie apart.

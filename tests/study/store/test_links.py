@@ -21,6 +21,7 @@ from trainables.plugins import keep_extensions, use_extensions
 
 
 @pytest.mark.slow
+@pytest.mark.platform
 def test_no_file_of_a_study_is_written_through_a_link(tmp_path: Path) -> None:
     spec = write_spec(tmp_path / "small.yaml", methods=["focal"], trials=1, checkpoint_seconds=0)
 

@@ -87,7 +87,9 @@ def end_server(process: subprocess.Popen[bytes]) -> None:
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory, migrated: Path) -> Iterator[tuple[Path, int]]:
+def mlflow_server(
+    tmp_path_factory: pytest.TempPathFactory, migrated: Path
+) -> Iterator[tuple[Path, int]]:
     """A real MLflow server: (the folder of its database, its port)."""
     folder = tmp_path_factory.mktemp("server")
     port, process = start_server(folder, migrated, "--artifacts-destination", f"{folder}/artifacts")
@@ -99,8 +101,8 @@ def server(tmp_path_factory: pytest.TempPathFactory, migrated: Path) -> Iterator
 
 
 @pytest.fixture
-def line(server: tuple[Path, int]) -> Iterator[Line]:
-    line = Line(server[1])
+def line(mlflow_server: tuple[Path, int]) -> Iterator[Line]:
+    line = Line(mlflow_server[1])
     yield line
     line.http.shutdown()
     line.http.server_close()

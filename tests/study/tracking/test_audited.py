@@ -19,7 +19,7 @@ from study.tracking.projection import sync
 from tests.study.made import Trial, made_study
 from tests.study.tracking.line import Line
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.platform]
 
 LABELS = ("focal", "label_smoothing")
 TRIALS = 500  # of each
@@ -38,19 +38,19 @@ def trial(draw: random.Random) -> Trial:
 
 
 @pytest.fixture(scope="module")
-def many(server: tuple[Path, int], tmp_path_factory: pytest.TempPathFactory) -> Study:
+def many(mlflow_server: tuple[Path, int], tmp_path_factory: pytest.TempPathFactory) -> Study:
     """Written into the server's database, which takes a tenth of the time of asking the server."""
     draw = random.Random(0)
     trials = {label: [trial(draw) for _ in range(TRIALS)] for label in LABELS}
     study = made_study(tmp_path_factory.mktemp("many"), "many", trials, SPACE)
-    assert sync(study, embedded_tracking(server[0])).written == len(LABELS) * TRIALS
+    assert sync(study, embedded_tracking(mlflow_server[0])).written == len(LABELS) * TRIALS
     return study
 
 
 @pytest.fixture
-def changed(server: tuple[Path, int], many: Study) -> Iterator[sqlite3.Connection]:
+def changed(mlflow_server: tuple[Path, int], many: Study) -> Iterator[sqlite3.Connection]:
     """The server's database, and at the end as it was."""
-    file = server[0] / "mlflow.db"
+    file = mlflow_server[0] / "mlflow.db"
     with (
         closing(sqlite3.connect(file, timeout=60)) as database,
         closing(sqlite3.connect(":memory:")) as saved,
@@ -103,7 +103,7 @@ def test_a_thousand_trials_take_few_requests(many: Study, line: Line) -> None:
 
 
 def test_each_difference_is_found(
-    many: Study, line: Line, server: tuple[Path, int], changed: sqlite3.Connection
+    many: Study, line: Line, mlflow_server: tuple[Path, int], changed: sqlite3.Connection
 ) -> None:
     sample = drawn(names(), many.id, 200)
     others = iter(name for name in names() if name not in sample)
@@ -146,4 +146,4 @@ def test_each_difference_is_found(
     whole = audit(many, line.uri, histories=math.inf)
     assert whole.sample is None
     assert problems(whole).keys() == {*words, unseen}
-    assert problems(audit(many, embedded_tracking(server[0]))) == problems(whole)
+    assert problems(audit(many, embedded_tracking(mlflow_server[0]))) == problems(whole)

@@ -146,9 +146,10 @@ def test_closing_it_again_only_waits(storage: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.slow
+@pytest.mark.platform
 def test_a_server_with_a_password_never_tells_it(
     tmp_path: Path,
-    server: tuple[Path, int],
+    mlflow_server: tuple[Path, int],
     line: Line,
     caplog: Any,
     capfd: Any,
@@ -158,10 +159,10 @@ def test_a_server_with_a_password_never_tells_it(
     study = make_study(tmp_path, tracking="MY_TRACKING")
     assert sync(study, line.uri) == SyncReport(written=4, present=0, removed=0)
     assert sync(study, line.uri) == SyncReport(written=0, present=4, removed=0)
-    in_mlflow_once(MlflowClient(f"http://127.0.0.1:{server[1]}"), study)
+    in_mlflow_once(MlflowClient(f"http://127.0.0.1:{mlflow_server[1]}"), study)
     artifacts = [
         file
-        for file in (server[0] / "artifacts").rglob("study.yaml")
+        for file in (mlflow_server[0] / "artifacts").rglob("study.yaml")
         if study.id in file.read_text()
     ]
     assert len(artifacts) == 1
@@ -169,9 +170,9 @@ def test_a_server_with_a_password_never_tells_it(
         sync(study, line.uri.replace(PASSWORD, "wrong-one"))
     assert "401" in str(refused.value) and "wrong-one" not in str(refused.value)
     said = (
-        (server[0] / "mlflow.db").read_bytes()
+        (mlflow_server[0] / "mlflow.db").read_bytes()
         + artifacts[0].read_bytes()
-        + (server[0] / "log").read_bytes()
+        + (mlflow_server[0] / "log").read_bytes()
     )
     said += (caplog.text + "".join(capfd.readouterr())).encode()
     assert PASSWORD.encode() not in said and b"maria" not in said
@@ -179,8 +180,9 @@ def test_a_server_with_a_password_never_tells_it(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lost", ["runs/create", "runs/log-batch", "runs/update"])
+@pytest.mark.platform
 def test_a_lost_answer_makes_no_second_run(
-    tmp_path: Path, server: tuple[Path, int], line: Line, lost: str
+    tmp_path: Path, mlflow_server: tuple[Path, int], line: Line, lost: str
 ) -> None:
     study = make_study(tmp_path)
     line.losing = [lost] * 3
@@ -188,7 +190,7 @@ def test_a_lost_answer_makes_no_second_run(
         assert projection.close(True, 30.0) == 0
         assert projection.trouble is None
     assert line.losing == []
-    in_mlflow_once(MlflowClient(f"http://127.0.0.1:{server[1]}"), study)
+    in_mlflow_once(MlflowClient(f"http://127.0.0.1:{mlflow_server[1]}"), study)
 
 
 def ended(client: MlflowClient, study: ToldStudy) -> int:
@@ -200,8 +202,11 @@ def ended(client: MlflowClient, study: ToldStudy) -> int:
 
 
 @pytest.mark.slow
-def test_a_server_away_then_back(tmp_path: Path, server: tuple[Path, int], line: Line) -> None:
-    study, client = make_study(tmp_path), MlflowClient(f"http://127.0.0.1:{server[1]}")
+@pytest.mark.platform
+def test_a_server_away_then_back(
+    tmp_path: Path, mlflow_server: tuple[Path, int], line: Line
+) -> None:
+    study, client = make_study(tmp_path), MlflowClient(f"http://127.0.0.1:{mlflow_server[1]}")
     late = study.told.pop()
     with Projection(study, line.uri) as projection:
         wait_for(lambda: ended(client, study) == 3)
@@ -218,9 +223,9 @@ def test_a_server_away_then_back(tmp_path: Path, server: tuple[Path, int], line:
 
 @pytest.mark.slow
 def test_a_server_that_goes_leaves_the_rest_to_sync(
-    tmp_path: Path, server: tuple[Path, int], line: Line
+    tmp_path: Path, mlflow_server: tuple[Path, int], line: Line
 ) -> None:
-    study, client = make_study(tmp_path), MlflowClient(f"http://127.0.0.1:{server[1]}")
+    study, client = make_study(tmp_path), MlflowClient(f"http://127.0.0.1:{mlflow_server[1]}")
     late = study.told.pop()
     with Projection(study, line.uri) as projection:
         wait_for(lambda: ended(client, study) == 3)
@@ -252,11 +257,12 @@ for _ in sys.stdin:
 
 
 @pytest.mark.slow
+@pytest.mark.platform
 def test_killed_at_any_moment_and_synced(
-    tmp_path: Path, server: tuple[Path, int], line: Line
+    tmp_path: Path, mlflow_server: tuple[Path, int], line: Line
 ) -> None:
     """The process that writes is killed after so many requests, each time a few later."""
-    study, client = make_study(tmp_path), MlflowClient(f"http://127.0.0.1:{server[1]}")
+    study, client = make_study(tmp_path), MlflowClient(f"http://127.0.0.1:{mlflow_server[1]}")
     study.told.extend(
         complete(study, "focal", number, {"method.gamma": 1.0}) for number in range(2, 8)
     )

@@ -23,6 +23,7 @@ from tests.study.tracking.studies import wait_for
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.platform,
     pytest.mark.skipif(
         find_spec("moto") is None, reason='no test of S3: pip install "moto[server]"'
     ),

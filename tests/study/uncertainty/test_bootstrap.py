@@ -451,6 +451,7 @@ def test_intervals_cover_a_known_truth(error, at_least):
 
 
 @pytest.mark.slow
+@pytest.mark.platform
 def test_intervals_of_few_samples_cover_what_no_temperature_mends():
     """287 samples. Of classwise ECE, whose cells hold few labels, the lower end was above
     the truth in every fourth."""

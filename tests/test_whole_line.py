@@ -1,0 +1,64 @@
+"""The whole line as its user walks it, each command a process of its own, with Ray: run, killed,
+run again, confirmed, answered, exported, verified, audited."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.study.command_line import calstudy, calstudy_json, kill, start, wait_until, write_spec
+from tests.study.counting import counted_once
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A storage whose study lost its driver by SIGKILL while a trial was training."""
+    storage = tmp_path_factory.mktemp("line")
+    spec = write_spec(storage / "small.yaml", trials=2, epochs=40, checkpoint_seconds=0.5)
+    driver = start("run", spec, "--storage", storage)
+    trials = storage / "small" / "trials"
+    wait_until(lambda: [log for log in trials.glob("*/*/*/log") if "epoch=" in log.read_text()])
+    kill(driver)
+    return storage
+
+
+@pytest.fixture(scope="module")
+def whole(killed: Path) -> Path:
+    """That storage after the same command again."""
+    calstudy("run", killed / "small.yaml", "--storage", killed)
+    return killed
+
+
+@pytest.fixture(scope="module")
+def confirmed(whole: Path) -> Path:
+    calstudy("confirm", "small", "--pareto", "--seeds", 2, "--storage", whole)
+    return whole
+
+
+@pytest.fixture(scope="module")
+def exported(confirmed: Path) -> Path:
+    calstudy("export", "small", "--name", "line", "--alias", "champion", "--storage", confirmed)
+    return confirmed
+
+
+def test_killed_and_run_again_each_trial_is_counted_once(whole: Path) -> None:
+    study = counted_once(whole, 4)
+    assert {record.state for record in study.records()} == {"complete"}
+
+
+def test_the_answer_names_a_trial_that_was_confirmed(confirmed: Path) -> None:
+    found = calstudy_json("answer", "small", "--storage", confirmed)
+    front = calstudy_json("pareto", "small", "--storage", confirmed)["front"]
+    names = {f"{row['method']}/{row['number']:04}" for row in front}
+    assert found["name"] in names, found
+
+
+def test_the_registered_model_gives_what_was_measured(exported: Path) -> None:
+    found = calstudy_json("verify", "models:/line@champion", "--storage", exported)
+    assert found["ok"] and found["model"] == "models:/line/1" and found["num_samples"] == 287
+
+
+def test_the_audit_finds_nothing(exported: Path) -> None:
+    shown = calstudy("audit", "small", "--storage", exported).stdout
+    assert "small: clean; 4 trials planned: 4 complete; 0 lost, 0 duplicated" in shown
