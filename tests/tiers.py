@@ -9,6 +9,7 @@ where it starts such a thing, or takes longer.
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +45,7 @@ def belongs_to_platform(words: Sequence[object]) -> bool:
     names = [Path(str(word)).name for word in words]
     if PROGRAMS.intersection(names[:1]):
         return True
-    pairs = list(zip(names, names[1:], strict=False))
-    return any(command in pairs for command in COMMANDS)
+    return any(pair in COMMANDS for pair in pairwise(names))
 
 
 def note_start(event: str, arguments: tuple[Any, ...]) -> None:
@@ -93,4 +93,5 @@ def left_out(skipped: list[pytest.TestReport]) -> str | None:
             reasons[reason] = reasons.get(reason, 0) + 1
     if not reasons:
         return None
-    return "left out: " + "; ".join(f"{n} ({reason})" for reason, n in sorted(reasons.items()))
+    most_first = sorted(reasons.items(), key=lambda each: -each[1])
+    return "left out: " + "; ".join(f"{count} ({reason})" for reason, count in most_first)

@@ -3,9 +3,9 @@
     F=benchmarks.experiments.faults
     python -m $F draw faults.jsonl                  # 40 faults, by seed
     python -m $F mark faults.jsonl TREE             # TREE (a clone) notes who reaches each
-    (cd TREE && make test platform)                 # with --junitxml FILE, for the seconds
+    (cd TREE && PYTEST_ADDOPTS=--junitxml=test.xml make test)  # likewise `make platform`
     python -m $F restore TREE
-    python -m $F find faults.jsonl TREE found.jsonl --seconds test.xml platform.xml
+    python -m $F find faults.jsonl TREE found.jsonl --seconds TREE/*.xml
     python -m $F compare before.jsonl after.jsonl --seconds test.xml
 
 A fault is one expression or statement, changed on one line: a comparison, an arithmetic or
@@ -28,7 +28,6 @@ import re
 import subprocess
 import sys
 import time
-import tokenize
 import xml.etree.ElementTree as xml
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -125,24 +124,12 @@ def swapped(source: str, left: ast.expr, right: ast.expr, op: ast.AST) -> str:
 def faults_of(file: Path, root: Path) -> Iterator[Fault]:
     """All that could be drawn in a file: code in functions, on one line each."""
     source, name = file.read_text(), str(file.relative_to(root))
-    skipped: set[int] = set()
-    for node in ast.walk(ast.parse(source)):
-        children: list[ast.AST] = []
-        if isinstance(node, ast.JoinedStr | ast.match_case):  # columns are wrong; patterns
-            children = [node] if isinstance(node, ast.JoinedStr) else [node.pattern]
-        if isinstance(node, ast.arg | ast.AnnAssign) and node.annotation is not None:
-            children = [node.annotation]
-        if isinstance(node, ast.FunctionDef) and node.returns is not None:
-            children = [node.returns]
-        skipped |= {id(inner) for child in children for inner in ast.walk(child)}
-    functions = [n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.FunctionDef)]
-    spans = {line for f in functions for line in range(f.body[0].lineno, f.end_lineno or 0)}
     tree = ast.parse(source)
-    skipped_places = places_skipped(tree)
+    inside, skipped = lines_of_functions(tree), places_skipped(tree)
     for node in ast.walk(tree):
         if not isinstance(node, ast.expr | ast.stmt) or node.lineno != node.end_lineno:
             continue
-        if node.lineno not in spans or (node.lineno, node.col_offset) in skipped_places:
+        if node.lineno not in inside or (node.lineno, node.col_offset) in skipped:
             continue
         place = (name, node.lineno, node.col_offset, node.end_col_offset or 0)
         text = ast.get_source_segment(source, node) or ""
@@ -155,6 +142,14 @@ def faults_of(file: Path, root: Path) -> Iterator[Fault]:
             case ast.expr():
                 for after in changed(source, node):
                     yield Fault(*place, text, after, False)
+
+
+def lines_of_functions(tree: ast.AST) -> set[int]:
+    lines: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            lines |= {*range(node.body[0].lineno, node.end_lineno or 0)}
+    return lines
 
 
 def places_skipped(tree: ast.AST) -> set[tuple[int, int]]:
@@ -213,6 +208,8 @@ def hook_of(tree: Path) -> Path:
 
 def mark(faults: list[Fault], tree: Path) -> None:
     """Each fault's place notes who reaches it, in every process of the tree's environment."""
+    log_of(tree).touch()
+    log_of(tree).chmod(0o666)  # tests run as other users too
     module = hook_of(tree).with_name("_reached.py")
     module.write_text(PTH.format(log=str(log_of(tree))))
     hook_of(tree).write_text("import _reached\n")
@@ -238,7 +235,7 @@ def reached(tree: Path) -> dict[int, set[str]]:
 
 
 def seconds_of(reports: list[Path]) -> dict[str, float]:
-    """Seconds of each test, by its id without the parameters' own dots being told apart."""
+    """Seconds of each test, by `key_of` its id."""
     found: dict[str, float] = {}
     for report in reports:
         for case in xml.parse(report).iter("testcase"):
@@ -352,7 +349,7 @@ def faults_in(file: Path) -> list[Fault]:
     return [Fault(**row) for row in read(file)]  # type: ignore[arg-type]
 
 
-def main(words: list[str]) -> None:
+def parsed(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
     for name in ("draw", "mark", "restore", "find", "compare"):
@@ -371,7 +368,11 @@ def main(words: list[str]) -> None:
             command.add_argument("after", type=Path)
         if name in ("find", "compare"):
             command.add_argument("--seconds", type=Path, nargs="+", default=[])
-    asked = parser.parse_args(words)
+    return parser.parse_args(words)
+
+
+def main(words: list[str]) -> None:
+    asked = parsed(words)
     match asked.command:
         case "draw":
             drawn = draw(ROOT, asked.count, asked.seed)

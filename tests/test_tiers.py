@@ -1,0 +1,91 @@
+"""The fixture that keeps each test in its tier, tried on tests of its own."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import tiers
+
+ROOT = Path(__file__).parents[1]
+PLUGIN = """\
+import pytest
+from tests import tiers
+tiers.watch_starts()
+tiers.SECONDS = {seconds}
+tiers.patient = lambda seconds: seconds
+
+@pytest.fixture(autouse=True)
+def tier(request):
+    yield from tiers.kept(request)
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        (["ip", "netns", "add", "a"], True),
+        (["/usr/sbin/sshd", "-D"], True),
+        ([sys.executable, "-m", "mlflow", "server", "--port", "1"], True),
+        (["/x/bin/ray", "start", "--head"], True),
+        (["/usr/bin/chromedriver"], True),
+        (["ip", "-V"], False),
+        ([sys.executable, "-m", "study.cli", "run", "a.yaml"], False),
+        (["bash", "-n", "postgres"], False),
+    ],
+)
+def test_what_a_command_starts(command: list[str], expected: bool) -> None:
+    assert tiers.belongs_to_platform(command) is expected
+
+
+def result_of(tmp_path: Path, body: str, seconds: float = 20.0) -> str:
+    """What pytest says at the end of a test with that body."""
+    (tmp_path / "conftest.py").write_text(PLUGIN.format(seconds=seconds))
+    (tmp_path / "test_one.py").write_text(body)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = platform\n")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    return done.stdout
+
+
+STARTS = """
+import pytest, subprocess
+{mark}
+def test_it():
+    try:
+        subprocess.run(["sshd", "--no-such-word"])
+    except OSError:
+        pass
+"""
+LASTS = """
+import pytest, time
+{mark}
+def test_it():
+    time.sleep(0.2)
+"""
+PLATFORM = "@pytest.mark.platform"
+
+
+@pytest.mark.slow
+def test_a_test_that_starts_a_service_fails_unless_it_is_marked(tmp_path: Path) -> None:
+    said = result_of(tmp_path, STARTS.format(mark=""))
+    assert "1 passed, 1 error" in said and "mark it `platform`: it started ['sshd" in said
+    assert "1 passed in" in result_of(tmp_path, STARTS.format(mark=PLATFORM))
+
+
+@pytest.mark.slow
+def test_a_test_that_takes_too_long_fails_unless_it_is_marked(tmp_path: Path) -> None:
+    said = result_of(tmp_path, LASTS.format(mark=""), seconds=0.1)
+    assert "1 passed, 1 error" in said and "mark it `platform` or make it quicker" in said
+    assert "1 passed in" in result_of(tmp_path, LASTS.format(mark=PLATFORM), seconds=0.1)
+
+
+def test_what_was_left_out_is_one_line() -> None:
+    def report(reason: str) -> pytest.TestReport:
+        place = ("tests/test_x.py", 1, f"Skipped: {reason}")
+        return pytest.TestReport("x", ("x", 1, "x"), {}, "skipped", place, "setup")
+
+    found = tiers.left_out([report("no browser"), report("no Slurm"), report("no browser")])
+    assert found == "left out: 2 (no browser); 1 (no Slurm)"
+    assert tiers.left_out([]) is None
