@@ -26,7 +26,6 @@ import os
 import random
 import re
 import subprocess
-import sys
 import time
 import xml.etree.ElementTree as xml
 from collections.abc import Iterator
@@ -349,7 +348,7 @@ def faults_in(file: Path) -> list[Fault]:
     return [Fault(**row) for row in read(file)]  # type: ignore[arg-type]
 
 
-def parsed(words: list[str]) -> argparse.Namespace:
+def parsed(words: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
     for name in ("draw", "mark", "restore", "find", "compare"):
@@ -371,7 +370,7 @@ def parsed(words: list[str]) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def main(words: list[str]) -> None:
+def main(words: list[str] | None = None) -> None:
     asked = parsed(words)
     match asked.command:
         case "draw":
@@ -388,4 +387,4 @@ def main(words: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()
