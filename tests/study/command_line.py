@@ -24,6 +24,7 @@ from study.cli import main
 from study.engine import run
 from study.engine.search import LedgerSearch
 from study.registry import verification, verify
+from tests.patience import patient
 from tests.shared import note_silence, with_empty_mlflow
 from tests.study.made import Places
 from trainables.training.trainable import CalibrationTrainable
@@ -40,7 +41,9 @@ def calstudy(*words: object, check: int | None = 0) -> subprocess.CompletedProce
     if words[0] in ("run", "confirm"):
         done = heard(command, environment)
     else:
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=280)
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=environment, timeout=patient(280)
+        )
     assert check is None or done.returncode == check, (
         f"{done.returncode}\n{done.stdout}\n{done.stderr}"
     )
@@ -68,7 +71,7 @@ def heard(command: list[str], environment: dict[str, str]) -> subprocess.Complet
     for reader in readers:
         reader.start()
     try:
-        process.wait(280)
+        process.wait(patient(280))
     finally:
         process.kill()
         for reader in readers:
@@ -201,9 +204,9 @@ def kill(driver: subprocess.Popen[str]) -> None:
 
 
 def wait_until(true: Callable[[], Any], seconds: float = 240, pause: float = 0.05) -> None:
-    deadline = time.monotonic() + seconds
+    began = time.monotonic()
     while not true():
-        assert time.monotonic() < deadline, "it did not come to pass"
+        assert time.monotonic() - began < patient(seconds), "it did not come to pass"
         time.sleep(pause)
 
 

@@ -10,6 +10,7 @@ from study.store.trials import Trials
 from study.terminal import steps as module
 from study.terminal.progress import Progress
 from study.terminal.steps import Steps
+from tests.patience import patient
 from tests.study.terminal.screen import Terminal
 from tests.study.terminal.test_progress import SPEC, record
 
@@ -24,9 +25,9 @@ def lines_on_a_pipe(
 
 
 def wait_for(out: io.StringIO, text: str) -> None:
-    deadline = time.monotonic() + 20
+    began = time.monotonic()
     while text not in out.getvalue():
-        assert time.monotonic() < deadline, out.getvalue()
+        assert time.monotonic() - began < patient(20), out.getvalue()
         time.sleep(0.01)
 
 

@@ -14,6 +14,7 @@ from study.schema.reading import spec_from_mapping
 from study.store.recorded import Recorded
 from study.store.study import Study
 from study.store.trials import TrialRecord, Trials
+from tests.patience import patient
 from tests.study.made import trials_of
 
 BEGAN = 1_700_000_000.0
@@ -147,7 +148,7 @@ def half_written(
 
 
 def wait_for(true: Any, seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
+    began = time.monotonic()
     while not true():
-        assert time.monotonic() < deadline, "it did not come to pass"
+        assert time.monotonic() - began < patient(seconds), "it did not come to pass"
         time.sleep(0.02)
