@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 
 from tests import tiers
+from tests.patience import patient
 
 ROOT = Path(__file__).parents[1]
 PLUGIN = """\
 import pytest
 from tests import tiers
+from tests.patience import patient
 tiers.watch_starts()
 tiers.SECONDS = {seconds}
 tiers.patient = lambda seconds: seconds
@@ -89,3 +91,14 @@ def test_what_was_left_out_is_one_line() -> None:
     found = tiers.left_out([report("no browser"), report("no Slurm"), report("no browser")])
     assert found == "left out: 2 (no browser); 1 (no Slurm)"
     assert tiers.left_out([]) is None
+
+
+def test_patience_grows_with_the_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    monkeypatch.setenv("PYTEST_XDIST_WORKER_COUNT", "4")
+    for load, expected in ((0.1, 40.0), (16.0, 160.0)):
+        monkeypatch.setattr("os.getloadavg", lambda load=load: (load, 0.0, 0.0))
+        assert patient(20.0) == expected
+    monkeypatch.delenv("PYTEST_XDIST_WORKER_COUNT")
+    monkeypatch.setattr("os.getloadavg", lambda: (0.1, 0.0, 0.0))
+    assert patient(20.0) == 20.0
