@@ -89,7 +89,13 @@ def test_exported_for_batches_of_any_size_it_is_the_same(model: Any) -> None:
             assert_close(exported(images), network(images), atol=1e-5, rtol=1e-5)
 
 
-@every_network
+@pytest.mark.parametrize(
+    "model",
+    [
+        *NETWORKS[:2],
+        pytest.param(Deeplabv3(), id="deeplabv3", marks=[pytest.mark.slow, pytest.mark.platform]),
+    ],
+)
 def test_trains_on_eight_images(model: Any) -> None:
     """Each quarter of an image has one class, and its colour."""
     quarters = images_of((3, 2, 2), 8).argmax(dim=1)

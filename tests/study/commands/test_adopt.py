@@ -184,7 +184,10 @@ def test_another_study_in_the_place_of_the_original_is_left_alone(tmp_path: Path
     assert (old / "study.yaml").read_bytes() == before
 
 
-@pytest.mark.parametrize("kind", ["journal", "sqlite", "postgresql"])
+@pytest.mark.parametrize(
+    "kind",
+    ["journal", "sqlite", pytest.param("postgresql", marks=pytest.mark.platform)],
+)
 def test_a_ledger_elsewhere_goes_with_the_adopted_copy(
     tmp_path: Path, kind: str, request: pytest.FixtureRequest
 ) -> None:

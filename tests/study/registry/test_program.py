@@ -385,7 +385,15 @@ def test_every_network_of_ours_is_taken(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["vit_b_16", "swin_v2_t", "efficientnet_b0", "regnet_y_400mf"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "vit_b_16",
+        pytest.param("swin_v2_t", marks=pytest.mark.platform),
+        "efficientnet_b0",
+        "regnet_y_400mf",
+    ],
+)
 def test_torchvisions_networks_are_taken(name: str, tmp_path: Path) -> None:
     network = build(Model, {"name": "torchvision", "network": name}).build((3, 224, 224), 10)
     classifier = Classifier(network, (0.0,) * 3, (1.0,) * 3)

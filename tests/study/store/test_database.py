@@ -135,7 +135,10 @@ def test_a_driver_that_lost_its_lock_to_another_stops(
     assert [number for number, *_ in read(storages[0], database)] == [0, 1]
 
 
-@pytest.mark.parametrize("kind", ["journal", "sqlite", "postgresql"])
+@pytest.mark.parametrize(
+    "kind",
+    ["journal", "sqlite", pytest.param("postgresql", marks=pytest.mark.platform)],
+)
 def test_each_write_checks_the_drivers_number(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
