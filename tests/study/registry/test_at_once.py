@@ -38,6 +38,14 @@ PROCESSES.set_forkserver_preload(
 )
 
 
+@pytest.fixture(scope="module", autouse=True)
+def imported() -> None:
+    """The imports take seconds, once: they are no test's."""
+    process = PROCESSES.Process(target=os.getpid)
+    process.start()
+    process.join()
+
+
 @pytest.fixture
 def storage(finished: Path, tmp_path: Path) -> Path:
     shutil.copytree(finished, tmp_path / "storage")
