@@ -19,6 +19,7 @@ import yaml
 
 from study.machines.wheel import installed_wheel
 from tests.hosts import CHECKOUT, Host, Process, network, wait_until
+from tests.patience import patient
 
 LOCAL, AWS = CHECKOUT / "cluster.yaml", CHECKOUT / "study/templates/aws.yaml"
 
@@ -169,7 +170,7 @@ def user_words(command: str) -> tuple[list[str], dict[str, str]]:
 
 def as_user(host: Host, command: str, *, timeout: float = 120, check: bool = True) -> str:
     words, environment = user_words(command)
-    return host.run(words, env=environment, timeout=timeout, check=check).stdout
+    return host.run(words, env=environment, timeout=patient(timeout), check=check).stdout
 
 
 @contextlib.contextmanager
@@ -205,7 +206,7 @@ def write_cluster_file(site: Site) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1500)
 def test_raised_used_and_torn_down(site: Site) -> None:
     """ray up, submit (which asks doctor), the laptop's power fails, status, pareto,
     laptop on, export, ray down.

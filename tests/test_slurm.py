@@ -20,27 +20,34 @@ from study.machines.cluster_files import NodeShape, Request
 from study.schema.reading import read_spec
 from tests.hosts import CHECKOUT, wait_until
 from tests.slurm import Slurm, missing, slurm
+from tests.study.machines.test_submit import no_extensions as no_extensions  # a fixture
+from tests.study.machines.test_submit import write_extensions
 
 TEMPLATE = CHECKOUT / "study/templates/slurm.sbatch"
 SPEC = """
 name: {name}
 data: {{name: digits}}
 model: mlp
-methods: [cross_entropy]
+{methods}
 objectives: [{{metric: accuracy, direction: maximize}}, {{metric: ece, direction: minimize}}]
 search_space: {{optimizer.lr: {{low: 0.01, high: 0.5, log: true}}}}
 trials: {trials}
 epochs: {epochs}
 checkpoint_seconds: 1
 """
-LONG = 1500  # epochs: half a minute of a core that nothing else uses
 
 
 def written(
-    folder: Path, name: str, *, nodes: int, gpus: int = 0, trials: int = 4, epochs: int = 20
+    folder: Path, name: str, *, nodes: int, gpus: int = 0, trials: int = 2, gate: Path | None = None
 ) -> str:
-    """The study's file and that of `init`, which it names."""
-    (folder / f"{name}.yaml").write_text(SPEC.format(name=name, trials=trials, epochs=epochs))
+    """The study's file and that of `init`, which it names. Where there is a gate, trials take ten
+    minutes while it is shut and seconds once it is there."""
+    methods, epochs = "methods: [cross_entropy]", 20
+    if gate is not None:
+        methods, epochs = f"methods: [patient]\nextensions: {name}-own", 300
+        write_extensions(folder / f"{name}-own", gate)
+    text = SPEC.format(name=name, methods=methods, trials=trials, epochs=epochs)
+    (folder / f"{name}.yaml").write_text(text)
     spec = read_spec(folder / f"{name}.yaml")
     asked = Request(spec, Path(f"{name}.yaml"), nodes, NodeShape(cpus=1, gpus=gpus))
     text = cluster_files.slurm(asked, "1:00:00", folder / "storage")
@@ -193,8 +200,8 @@ def ended(site: Slurm, name: str, job: str, seconds: float = 400) -> str:
     assert site.facts(job)["JobState"] == "COMPLETED", said
     storage = str(site.folder / "storage")
     site.do("calstudy", "audit", name, "--storage", storage)
-    counted = json.loads(site.do("calstudy", "status", name, "--storage", storage, "--json"))
-    counts = counted["methods"]["cross_entropy"]
+    status = json.loads(site.do("calstudy", "status", name, "--storage", storage, "--json"))
+    (counts,) = status["methods"].values()
     assert counts["complete"] + counts["set_aside"] == counts["planned"] > 0
     return said
 
@@ -219,9 +226,10 @@ def nothing_is_left(site: Slurm) -> None:
 @pytest.mark.timeout(1200)
 def test_two_jobs_of_two_nodes_on_the_same_nodes_do_not_meet(site: Slurm) -> None:
     """Each has a Ray of two nodes, not of four, with a token of its own."""
-    names = ("one", "two")
+    gate = site.folder / "gate-of-both"
     jobs = {
-        name: site.sbatch(written(site.folder, name, nodes=2, gpus=1, epochs=400)) for name in names
+        name: site.sbatch(written(site.folder, name, nodes=2, gpus=1, gate=gate))
+        for name in ("one", "two")
     }
     tokens = set()
     for name, job in jobs.items():
@@ -234,6 +242,7 @@ def test_two_jobs_of_two_nodes_on_the_same_nodes_do_not_meet(site: Slurm) -> Non
     # What Slurm gave the step is what Ray's node offers.
     assert [len(node.pids("CPU,1,GPU,1,")) for node in site.nodes] == [2, 2]
     assert {site.facts(job)["JobState"] for job in jobs.values()} == {"RUNNING"}
+    gate.touch()
     for name, job in jobs.items():
         assert "checking 2 nodes" in ended(site, name, job)
     nothing_is_left(site)
@@ -242,7 +251,8 @@ def test_two_jobs_of_two_nodes_on_the_same_nodes_do_not_meet(site: Slurm) -> Non
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_preempted_and_out_of_time_it_goes_on_by_itself(site: Slurm) -> None:
-    job = site.sbatch(written(site.folder, "long", nodes=2, trials=8, epochs=LONG))
+    gate = site.folder / "gate-of-long"
+    job = site.sbatch(written(site.folder, "long", nodes=2, trials=4, gate=gate))
     trains(site, "long", job, 0)
     urgent = site.sbatch("--partition=high", "--nodes=2", "--exclusive", "--wrap=sleep 1")
     site.wait(job, "PENDING", 120)
@@ -256,6 +266,7 @@ def test_preempted_and_out_of_time_it_goes_on_by_itself(site: Slurm) -> None:
     assert "start 1] told to stop" in log(site, "long", job)
     nothing_is_left(site)
 
+    gate.touch()
     site.do("scontrol", "update", f"JobId={job}", "TimeLimit=60")
     site.start_soon(job)
     said = ended(site, "long", job, 900)
@@ -286,13 +297,15 @@ def test_a_node_whose_ray_does_not_start_is_done_without(site: Slurm) -> None:
 def test_a_cancelled_job_stops_in_order_and_another_goes_on(site: Slurm) -> None:
     """On one node and on two."""
     for name, nodes in (("alone", 1), ("pair", 2)):
-        file = written(site.folder, name, nodes=nodes, trials=2, epochs=800)
+        gate = site.folder / f"gate-of-{name}"
+        file = written(site.folder, name, nodes=nodes, gate=gate)
         job = site.sbatch(file)
         trains(site, name, job, 0)
         site.do("scancel", job)
         site.wait(job, "CANCELLED", 60)
         nothing_is_left(site)
         assert site.facts(job)["Restarts"] == "0"
+        gate.touch()
         resumed = ended(site, name, site.sbatch(file))
         assert "2 of 2 trials to run" in resumed and "calstudy run ended with 0" in resumed
         nothing_is_left(site)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import patient
 from tests.study.command_line import write_spec
 
 pytestmark = pytest.mark.platform
@@ -95,6 +96,7 @@ for number, words in enumerate(sys.argv[1:]):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_a_study_runs_and_is_read_and_shipped(place: Path) -> None:
     commands = [
         "run small.yaml --cpus 1",
@@ -122,7 +124,7 @@ def test_a_study_runs_and_is_read_and_shipped(place: Path) -> None:
         "private",
     ]
     done = subprocess.run(
-        [*namespace, "bash", "-c", script], capture_output=True, text=True, timeout=400
+        [*namespace, "bash", "-c", script], capture_output=True, text=True, timeout=patient(400)
     )
     said = "\n".join(file.read_text() for file in sorted((place / "rw").glob("*.err")))
     assert done.stdout.split() == ["0"] * 6 + ["2"], said + done.stderr

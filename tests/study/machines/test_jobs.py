@@ -98,7 +98,7 @@ def work(cluster: Cluster) -> Work:
         methods=["patient"],
         extensions="mine",
         trials=2,
-        epochs=30,
+        epochs=300,
     )
     secret = secrets.token_hex(20)
     words = ("submit", spec, "--storage", storage, "--env", SECRET)

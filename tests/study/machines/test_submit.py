@@ -262,7 +262,7 @@ def submission(cluster: Cluster) -> Submission:
     storage, gate, laptop = shared / "studies", shared / "gate", shared / "laptop"
     write_extensions(laptop / "mine", gate)
     spec = write_spec(
-        laptop / "small.yaml", methods=["patient"], extensions="mine", trials=2, epochs=30
+        laptop / "small.yaml", methods=["patient"], extensions="mine", trials=2, epochs=300
     )
     words = ("submit", spec, "--address", JOBS, "--storage", storage)
     shown = on(cluster.head, *words).stdout

@@ -32,8 +32,14 @@ def downloaded(page: Page, folder: Path, label: str, within: str = "article") ->
     """The text of the table's file, and nothing else is downloaded."""
     before = set(folder.iterdir())
     page.one(f"{within} .csv[aria-label='Download as CSV: {label}']").click()
-    page.wait(lambda: len(set(folder.glob("*.csv")) - before) == 1)
-    (file,) = set(folder.glob("*.csv")) - before
+
+    def whole() -> list[Path]:
+        """The browser makes an empty file of that name before it writes."""
+        found = set(folder.iterdir()) - before
+        return [file for file in found if file.suffix == ".csv" and file.stat().st_size > 0]
+
+    page.wait(lambda: len(whole()) == 1)
+    (file,) = whole()
     return file.read_text()
 
 

@@ -73,11 +73,11 @@ def served(tmp_path: Path, line: Line) -> Study:
 
 @pytest.mark.slow
 def test_a_server_tells_what_its_database_does(
-    served: Study, server: tuple[Path, int], line: Line, monkeypatch: pytest.MonkeyPatch
+    served: Study, mlflow_server: tuple[Path, int], line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also page by page, if answers are lost, if there are more points than an answer may have, and
     if the server knows one metric of one run a request only."""
-    told = read_runs(embedded_tracking(server[0]), "small", served.id)
+    told = read_runs(embedded_tracking(mlflow_server[0]), "small", served.id)
     assert len(told) == 5
     assert sum(points.count for run in told for points in (run.points or {}).values()) > 30
 
