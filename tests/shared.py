@@ -19,15 +19,17 @@ SILENCES = "silences"  # a line for each command
 
 
 def made_once(name: str, make: Callable[[Path], None]) -> Path:
-    """The folder of that name, which `make` has filled. No test may change it: copy it."""
-    folder = FOLDER[0] / name
+    """The folder of that name, which `make` has filled. No test may change it: copy it.
+
+    It is filled where it stays: a study and MLflow record absolute paths.
+    """
+    folder, whole = FOLDER[0] / name, FOLDER[0] / f"{name}.whole"
     with FileLock(FOLDER[0] / f"{name}.lock"):
-        if not folder.exists():
-            partial = FOLDER[0] / f"{name}.partial"
-            shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir()
-            make(partial)
-            partial.rename(folder)
+        if not whole.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            make(folder)
+            whole.touch()
     return folder
 
 

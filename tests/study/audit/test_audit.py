@@ -28,6 +28,7 @@ from study.store.study import open_study
 from study.store.trials import TrialRecord, Trials
 from tests.study.command_line import here, here_json, kill, start, wait_until, write_spec
 from tests.study.tracking.line import free_port
+from tests.study.trained import digits
 
 CHECKS = [
     "identity",
@@ -44,11 +45,9 @@ CHECKS = [
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A storage with a study of two methods, two trials each, two epochs each."""
-    storage = tmp_path_factory.mktemp("finished")
-    here("run", write_spec(storage / "small.yaml", trials=2), "--storage", storage)
-    return storage
+def finished() -> Path:
+    """A storage with a study of two methods, two trials each, two epochs each: leave it whole."""
+    return digits()
 
 
 @pytest.fixture
