@@ -16,6 +16,7 @@ from study.store.from_record import find_to_run, recorded_spec, taken_from
 from study.store.study import Study, open_study, write_study_file
 from tests.study.command_line import here, here_json, interrupted_here, write_spec
 from tests.study.made import made_study
+from tests.study.trained import digits
 
 
 def found(storage: Path) -> dict[str, object]:
@@ -25,11 +26,9 @@ def found(storage: Path) -> dict[str, object]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+def whole() -> dict[str, object]:
     """What a study that was never interrupted finds."""
-    folder = tmp_path_factory.mktemp("whole")
-    here("run", write_spec(folder / "small.yaml", trials=2), "--storage", folder)
-    return found(folder)
+    return found(digits())
 
 
 @pytest.mark.parametrize("given", ["small", "{folder}/small", "{folder}/small/study.yaml"])
