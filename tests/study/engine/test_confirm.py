@@ -41,14 +41,15 @@ from study.schema.objective import Objective
 from study.schema.reading import read_spec
 from study.schema.spec import StudySpec
 from study.store.driver_lock import driver_lock
-from study.store.home import home_of
 from study.store.ledger import Ledger, open_storage
 from study.store.openings import read_tested
-from study.store.study import Study, open_study, record_facts
+from study.store.study import Study, open_study
 from study.terminal.steps import Steps
 from study.tracking.projection import sync
+from tests.shared import made_once
 from tests.study.command_line import here, here_json, kill, start, wait_until, write_spec
 from tests.study.made import asked
+from tests.study.trained import copy_of
 from trainables.config import TrialConfig
 from trainables.loading.cache import load_split, prepare
 from trainables.loading.trial_data import trial_data
@@ -111,23 +112,22 @@ def search(storage: Path, name: str = "small", told: Any = TOLD, **keys: Any) ->
     return study
 
 
-@pytest.fixture(scope="module")
-def confirmed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A storage with a search and its confirmation; `shown` is what the command printed."""
-    storage = tmp_path_factory.mktemp("confirmed")
+def make_confirmed(storage: Path) -> None:
     search(storage, shift=packs(storage))
     words = ("confirm", "small", "--trial", "focal/0001", "--seeds", 2, "--storage", storage)
     (storage / "shown.json").write_text(json.dumps(here_json(*words)))
-    return storage
+
+
+@pytest.fixture(scope="module")
+def confirmed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A storage with a search and its confirmation; `shown` is what the command printed."""
+    return copy_of(made_once("confirmed", make_confirmed), tmp_path_factory.mktemp("confirmed"))
 
 
 @pytest.fixture
 def storage(confirmed: Path, tmp_path: Path) -> Path:
-    for name in ("small", "small-confirm"):
-        shutil.copytree(confirmed / name, tmp_path / name)
-        record_facts(tmp_path / name, home=home_of(tmp_path / name))  # moved, not a copy
-    shutil.copy(confirmed / "mlflow.db", tmp_path)
-    return tmp_path
+    """A copy of that as it was made."""
+    return copy_of(made_once("confirmed", make_confirmed), tmp_path)
 
 
 def audited(storage: Path) -> AuditReport:
