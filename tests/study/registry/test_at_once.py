@@ -4,7 +4,6 @@ left that is not named."""
 import multiprocessing
 import os
 import re
-import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from study.tracking.locations import present_location
 from study.tracking.registered import unfinished
 from tests.study.audit.test_audit import audited, off
 from tests.study.audit.test_audit import finished as finished  # fixture
+from tests.study.trained import copy_of
 
 pytestmark = pytest.mark.slow
 
@@ -48,8 +48,7 @@ def imported() -> None:
 
 @pytest.fixture
 def storage(finished: Path, tmp_path: Path) -> Path:
-    shutil.copytree(finished, tmp_path / "storage")
-    return tmp_path / "storage"
+    return copy_of(finished, tmp_path / "storage")
 
 
 @contextmanager
