@@ -16,8 +16,8 @@ from study.cli import main
 from study.engine import run
 from study.store.ledger_reader import LedgerReader
 from study.store.study import open_study
-from tests.study.command_line import here, write_spec
 from tests.study.store.mutations import change_value, mutated_lines
+from tests.study.trained import copy_of, digits
 
 pytestmark = pytest.mark.slow
 
@@ -25,9 +25,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two methods of two trials. Each test puts back what it breaks."""
-    folder = tmp_path_factory.mktemp("storage")
-    here("run", write_spec(folder / "small.yaml", trials=2, epochs=1), "--storage", folder)
-    return folder
+    return copy_of(digits(), tmp_path_factory.mktemp("storage"))
 
 
 @pytest.fixture
