@@ -31,12 +31,11 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.patience import patient
+from tests.patience import patient, wait_until
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 # The switch and its hosts are a network of their own: any private addresses do, and two
@@ -164,13 +163,13 @@ class Host:
         **options: Any,
     ) -> subprocess.CompletedProcess[str]:
         """Run a program to its end, its output captured. RuntimeError with the output where
-        it fails and `check`."""
+        it fails and `check`; a busy machine has more than the seconds."""
         options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
         if (text := options.pop("input", None)) is not None:
             options["stdin"] = subprocess.PIPE
         with self.popen(command, **options) as process:
             try:
-                stdout, stderr = process.communicate(text, timeout=timeout)
+                stdout, stderr = process.communicate(text, timeout=patient(timeout))
             except BaseException:
                 os.killpg(process.pid, signal.SIGKILL)
                 raise
@@ -382,16 +381,6 @@ def nodes(head: Host, asked_from: Host | None = None) -> dict[str, bool]:
     return found
 
 
-def wait_until(happened: Callable[[], bool], seconds: float, what: str) -> float:
-    """Seconds until it happened. TimeoutError where it does not in time, or a busy machine's."""
-    start = time.monotonic()
-    while not happened():
-        if time.monotonic() - start > patient(seconds):
-            raise TimeoutError(f"not in {seconds:g} s: {what}")
-        time.sleep(0.2)
-    return time.monotonic() - start
-
-
 # Namespaces and processes
 
 
@@ -421,11 +410,9 @@ def _holder(command: Sequence[str], words: Mapping[str, str]) -> subprocess.Pope
 
 def _child(pid: int) -> int:
     """The one child of a process, waited for."""
-    for _ in range(500):
-        if words := Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-            return int(words[0])
-        time.sleep(0.01)
-    raise ProcessLookupError(f"process {pid} has no child")
+    children = Path(f"/proc/{pid}/task/{pid}/children")
+    wait_until(children.read_text, 5, f"a child of process {pid}")
+    return int(children.read_text().split()[0])
 
 
 def _processes(space: str) -> Iterator[int]:

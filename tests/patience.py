@@ -1,6 +1,9 @@
 """How long a test waits on a machine that may be busy."""
 
 import os
+import time
+from collections.abc import Callable
+from typing import Any
 
 
 def patient(seconds: float) -> float:
@@ -11,3 +14,20 @@ def patient(seconds: float) -> float:
     processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     load = max(float(processes), os.getloadavg()[0])
     return seconds * max(1.0, load / (os.cpu_count() or 1))
+
+
+def wait_until(
+    happened: Callable[[], Any], seconds: float = 240, what: str = "", longest: float = 0.2
+) -> float:
+    """Seconds until it happened. TimeoutError where it does not in time, or a busy machine's.
+
+    Looks are close together at first, then `longest` seconds apart: what takes long is not slowed
+    down by them.
+    """
+    start, pause = time.monotonic(), min(longest, 0.01)
+    while not happened():
+        if time.monotonic() - start > patient(seconds):
+            raise TimeoutError(f"not in {seconds:g} s: {what or 'what the test waits for'}")
+        time.sleep(pause)
+        pause = min(longest, 1.2 * pause)
+    return time.monotonic() - start

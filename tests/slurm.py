@@ -18,7 +18,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.hosts import Host, network, wait_until
+from tests.hosts import Host, network
+from tests.patience import wait_until
 
 PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch")
 PATH = "/usr/local/sbin:/usr/sbin:/usr/local/bin:/usr/bin:/bin"

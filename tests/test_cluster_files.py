@@ -18,8 +18,8 @@ import pytest
 import yaml
 
 from study.machines.wheel import installed_wheel
-from tests.hosts import CHECKOUT, Host, Process, network, wait_until
-from tests.patience import patient
+from tests.hosts import CHECKOUT, Host, Process, network
+from tests.patience import wait_until
 
 LOCAL, AWS = CHECKOUT / "cluster.yaml", CHECKOUT / "study/templates/aws.yaml"
 
@@ -170,7 +170,7 @@ def user_words(command: str) -> tuple[list[str], dict[str, str]]:
 
 def as_user(host: Host, command: str, *, timeout: float = 120, check: bool = True) -> str:
     words, environment = user_words(command)
-    return host.run(words, env=environment, timeout=patient(timeout), check=check).stdout
+    return host.run(words, env=environment, timeout=timeout, check=check).stdout
 
 
 @contextlib.contextmanager

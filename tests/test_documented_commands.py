@@ -19,6 +19,7 @@ import click
 import pytest
 
 from study.cli import calstudy
+from tests.patience import patient
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -158,7 +159,7 @@ def test_the_ask_is_measured_for_every_sampler(tmp_path: Path) -> None:
         "--directory",
         str(tmp_path),
     ]
-    subprocess.run(command, cwd=ROOT, check=True, timeout=500)
+    subprocess.run(command, cwd=ROOT, check=True, timeout=patient(500))
     found = json.loads((tmp_path / "result.json").read_text())
     assert set(found) == {"random", "tpe", "tpe, constrained", "gp, constrained"}
     assert all(set(costs) == {"11", "13"} and min(costs.values()) > 0 for costs in found.values())

@@ -10,6 +10,7 @@ import pytest
 from nbclient import NotebookClient
 
 from study import Study
+from tests.patience import patient
 from tests.shared import with_empty_mlflow
 from tests.study.command_line import calstudy, calstudy_json, here_json
 from tests.study.made import made_study
@@ -25,7 +26,7 @@ def run(name: str, folder: Path, *words: object) -> str:
     environment["RAY_ADDRESS"] = "local"  # not the cluster of another test
     command = [sys.executable, str(EXAMPLES / f"{name}.py"), *map(str, words)]
     done = subprocess.run(
-        command, capture_output=True, text=True, cwd=folder, env=environment, timeout=280
+        command, capture_output=True, text=True, cwd=folder, env=environment, timeout=patient(280)
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -55,7 +56,7 @@ def test_a_study_in_a_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("PYTHONPATH", str(EXAMPLES.parent))
     monkeypatch.setenv("RAY_ADDRESS", "local")  # not the cluster of another test
     where = {"metadata": {"path": str(tmp_path)}}
-    NotebookClient(notebook, timeout=280, kernel_name="python3", resources=where).execute()
+    NotebookClient(notebook, timeout=patient(280), kernel_name="python3", resources=where).execute()
     outputs = [output for cell in cells for output in cell.outputs]
     # No warning of any library, and no line but the last of the progress is left.
     assert not [each.text for each in outputs if each.get("name") == "stderr"]

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Cluster
-from tests.hosts import CHECKOUT, Host, network, nodes, start_head, start_worker, wait_until
+from tests.hosts import CHECKOUT, Host, network, nodes, start_head, start_worker
+from tests.patience import wait_until
 
 pytestmark = pytest.mark.usefixtures("hosts_allowed")
 

@@ -18,7 +18,8 @@ from study.cli import calstudy
 from study.machines import cluster_files
 from study.machines.cluster_files import NodeShape, Request
 from study.schema.reading import read_spec
-from tests.hosts import CHECKOUT, wait_until
+from tests.hosts import CHECKOUT
+from tests.patience import wait_until
 from tests.slurm import Slurm, missing, slurm
 from tests.study.machines.test_submit import no_extensions as no_extensions  # a fixture
 from tests.study.machines.test_submit import write_extensions

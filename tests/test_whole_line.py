@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.study.command_line import calstudy, calstudy_json, kill, start, wait_until, write_spec
+from tests.patience import wait_until
+from tests.study.command_line import calstudy, calstudy_json, kill, start, write_spec
 from tests.study.counting import counted_once
 
 pytestmark = pytest.mark.slow

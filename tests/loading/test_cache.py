@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.patience import patient
 from trainables.data.digits import Digits
 from trainables.data.shared.splits import ranks_in_class
 from trainables.dataset import Dataset, Progress, RawData, RawSplit, nothing
@@ -416,7 +417,7 @@ def start(tmp_path: Path, how: str) -> "subprocess.Popen[str]":
 @pytest.mark.slow
 def test_two_processes_at_once_decode_once(tmp_path):
     both = [start(tmp_path, "run") for _ in range(2)]
-    outputs = {process.communicate(timeout=120)[0] for process in both}
+    outputs = {process.communicate(timeout=patient(120))[0] for process in both}
     assert outputs == {f"{tmp_path / data_digest(Counted(), 0)}\n"}
     assert (tmp_path / "log").read_text() == "read\n"
 
@@ -424,7 +425,7 @@ def test_two_processes_at_once_decode_once(tmp_path):
 @pytest.mark.slow
 def test_killed_process_leaves_nothing_that_counts(tmp_path):
     killed = start(tmp_path, "kill")
-    killed.communicate(timeout=120)
+    killed.communicate(timeout=patient(120))
     assert killed.returncode == 9
     digest = data_digest(Counted(), 0)
     assert (tmp_path / f"{digest}.partial" / "test.npy").exists()

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from itertools import pairwise
 from pathlib import Path
@@ -24,7 +24,7 @@ from study.cli import main
 from study.engine import run
 from study.engine.search import LedgerSearch
 from study.registry import verification, verify
-from tests.patience import patient
+from tests.patience import patient, wait_until
 from tests.shared import note_silence, with_empty_mlflow
 from tests.study.made import Places
 from trainables.training.trainable import CalibrationTrainable
@@ -201,13 +201,6 @@ def kill(driver: subprocess.Popen[str]) -> None:
     driver.kill()
     driver.wait()
     wait_until(lambda: not marked(ENVIRONMENT[MARK], ACTOR))
-
-
-def wait_until(true: Callable[[], Any], seconds: float = 240, pause: float = 0.05) -> None:
-    began = time.monotonic()
-    while not true():
-        assert time.monotonic() - began < patient(seconds), "it did not come to pass"
-        time.sleep(pause)
 
 
 def write_spec(path: Path, **keys: Any) -> Path:

@@ -4,7 +4,6 @@ import importlib.metadata
 import json
 import os
 import socket
-import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +14,7 @@ import torch
 from ray.tune import PlacementGroupFactory, Trainable
 
 from study.store.trials import TrialRecord
+from tests.patience import wait_until
 from trainables.config import TrialConfig
 from trainables.data.digits import Digits
 from trainables.files.digest import file_digest
@@ -113,10 +113,7 @@ def test_the_weights_are_written_while_they_predict(
     predict, written = getattr(Learner, method), tmp_path / "attempt-1" / "model.pt"
 
     def late(self: Learner, *words: Any) -> Any:
-        deadline = time.monotonic() + 60
-        while self.finished and not written.exists():
-            assert time.monotonic() < deadline, "model.pt waits for the predictions"
-            time.sleep(0.01)
+        wait_until(lambda: not self.finished or written.exists(), 60, "model.pt, which waits")
         return predict(self, *words)
 
     monkeypatch.setattr(Learner, method, late)

@@ -26,7 +26,8 @@ from study.schema.uris import TrackingError, public_uri
 from study.store.driver_lock import driver_lock
 from study.store.study import open_study
 from study.store.trials import TrialRecord, Trials
-from tests.study.command_line import here, here_json, kill, start, wait_until, write_spec
+from tests.patience import wait_until
+from tests.study.command_line import here, here_json, kill, start, write_spec
 from tests.study.tracking.line import free_port
 from tests.study.trained import digits
 
@@ -650,7 +651,7 @@ def test_beside_a_driver_then_killed_then_whole(tmp_path: Path) -> None:
         audits, running = audits + 1, running + report.checks[CHECKS.index("running")].counted
     assert audits
     # Between two trials nothing would be interrupted.
-    wait_until(lambda: list(directory.glob("trials/*/*/attempt-1/last.pt")), pause=0.01)
+    wait_until(lambda: list(directory.glob("trials/*/*/attempt-1/last.pt")), longest=0.01)
     kill(driver)
     report = audited(tmp_path)
     assert (

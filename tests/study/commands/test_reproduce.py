@@ -20,7 +20,8 @@ from study.engine import run
 from study.reproduction import reproduction
 from study.schema.uris import TrackingError
 from study.store.study import open_study
-from tests.study.command_line import here, here_apart, kill, start, wait_until
+from tests.patience import patient, wait_until
+from tests.study.command_line import here, here_apart, kill, start
 from tests.study.counting import runs_of
 from tests.study.reproduction.tables import (
     PUBLISHED,
@@ -276,10 +277,10 @@ def test_a_process_ends_then_is_run_again(
     """On Ray: while the guided study trains, by Ctrl-C, and while it is measured, by kill -9."""
     table = write_guided_table(tmp_path)
     driver = start("reproduce", table, "--seeds", 2, "--storage", tmp_path)
-    wait_until(lambda: list(tmp_path.glob(moment)) or driver.poll() is not None, pause=0.002)
+    wait_until(lambda: list(tmp_path.glob(moment)) or driver.poll() is not None, longest=0.002)
     assert driver.poll() is None
     driver.send_signal(number)
-    shown, _ = driver.communicate(timeout=120)
+    shown, _ = driver.communicate(timeout=patient(120))
     kill(driver)
     if number == signal.SIGINT:
         assert driver.returncode == 75

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from study.cli import calstudy
+from tests.patience import patient
 from tests.study.command_line import ENVIRONMENT, write_spec
 
 pytestmark = [pytest.mark.slow, pytest.mark.platform]
@@ -92,7 +93,7 @@ def test_no_command_imports_from_it(trap: Path, tmp_path: Path) -> None:
 
     def ended(command: list[str]) -> subprocess.CompletedProcess[str]:
         pipes: dict[str, Any] = {"capture_output": True, "text": True}
-        done = subprocess.run(command, cwd=trap, env=environment, timeout=800, **pipes)
+        done = subprocess.run(command, cwd=trap, env=environment, timeout=patient(800), **pipes)
         trail = (tmp_path / "trail").read_text().split() if (tmp_path / "trail").exists() else []
         assert trail == [] and done.returncode == 0, f"{trail}\n{done.stdout}\n{done.stderr}"
         return done
@@ -119,6 +120,6 @@ def test_a_worker_of_a_script_does_not_look_there(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(WORKER)
     command = [sys.executable, "script.py"]
     done = subprocess.run(
-        command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, timeout=280
+        command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, timeout=patient(280)
     )
     assert done.stdout.split() == ["False", "True", "False"], done.stderr

@@ -46,8 +46,9 @@ from study.store.openings import read_tested
 from study.store.study import Study, open_study
 from study.terminal.steps import Steps
 from study.tracking.projection import sync
+from tests.patience import wait_until
 from tests.shared import made_once
-from tests.study.command_line import here, here_json, kill, start, wait_until, write_spec
+from tests.study.command_line import here, here_json, kill, start, write_spec
 from tests.study.made import asked
 from tests.study.trained import copy_of
 from trainables.config import TrialConfig

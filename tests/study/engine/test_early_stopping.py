@@ -18,7 +18,8 @@ from study.engine.early_stopping import RungScheduler
 from study.engine.search import LedgerSearch
 from study.store.ledger import Ledger
 from study.store.study import Study, open_study
-from tests.study.command_line import here, here_json, kill, start, wait_until, write_spec
+from tests.patience import wait_until
+from tests.study.command_line import here, here_json, kill, start, write_spec
 from tests.study.counting import counted_once, epochs_trained, runs_of
 
 pytestmark = pytest.mark.slow

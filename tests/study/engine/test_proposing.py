@@ -20,6 +20,7 @@ from study.schema.reading import spec_from_mapping
 from study.store.ledger import Ledger, open_storage
 from study.store.study import Study, open_directory
 from study.store.trials import Listener, TrialRecord
+from tests.patience import wait_until
 from tests.study.made import Places, made_study
 from trainables.seeding import seed_of
 
@@ -144,11 +145,14 @@ def test_constraints_and_guesses_reach_the_sampler(name: str) -> None:
 
 
 def waited(proposal: Callable[[], Any]) -> Any:
-    for _ in range(6000):
-        if (found := proposal()) is not None:
-            return found
-        time.sleep(0.01)
-    raise AssertionError("nothing was proposed in a minute")
+    found: list[Any] = []
+
+    def proposed() -> bool:
+        found.append(proposal())
+        return found[-1] is not None
+
+    wait_until(proposed, 60, "a proposal")
+    return found[-1]
 
 
 def test_gp_works_in_the_background() -> None:

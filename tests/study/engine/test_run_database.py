@@ -8,7 +8,8 @@ import yaml
 
 from benchmarks.chaos.postgres import PASSWORD, USER, Postgres
 from study.store.database_lock import is_held
-from tests.study.command_line import here, here_json, start, wait_until, write_spec
+from tests.patience import patient, wait_until
+from tests.study.command_line import here, here_json, start, write_spec
 from tests.study.counting import counted_once
 
 pytestmark = [pytest.mark.slow, pytest.mark.platform]
@@ -50,7 +51,7 @@ def test_a_restart_and_a_dropped_connection_end_no_study(
     assert driver.stdout is not None
     waits = next((line for line in driver.stdout if "does not answer; waiting (0 s)" in line), "")
     postgres.start()
-    shown = driver.communicate(timeout=240)[0]
+    shown = driver.communicate(timeout=patient(240))[0]
     assert driver.returncode == 0 and "Traceback" not in shown, shown
     assert waits and "the ledger answers again." in shown
     counted_once(tmp_path, 10)

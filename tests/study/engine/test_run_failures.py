@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import patient
 from tests.study.command_line import calstudy, here, start, write_spec
 from tests.study.counting import counted_once
 
@@ -57,7 +58,7 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Begun]:
     driver = start("run", write_spec(storage / "small.yaml", **keys), "--storage", storage)
     yield Begun(storage, driver)
     driver.terminate()  # where the test that awaits it was not run
-    driver.wait(120)
+    driver.wait(patient(120))
 
 
 def write_method(folder: Path, name: str, code: str) -> None:
@@ -156,7 +157,7 @@ def test_a_trial_that_fails_is_recorded_and_the_study_goes_on(faulty: Begun) -> 
     """One method diverges, raises, exits, kills its own process, hangs: FAIL with
     the reason; the others complete."""
     storage = faulty.storage
-    shown = faulty.driver.communicate(timeout=280)[0]
+    shown = faulty.driver.communicate(timeout=patient(280))[0]
     assert faulty.driver.returncode == 0, shown
     # Read without the folder it was run with: the study keeps its own.
     (storage / "mine").rename(storage / "gone")

@@ -10,7 +10,8 @@ import pytest
 
 from study.analysis.states import done, in_words
 from study.store.study import open_study
-from tests.study.command_line import here, here_json, kill, start, wait_until, write_spec
+from tests.patience import patient, wait_until
+from tests.study.command_line import here, here_json, kill, start, write_spec
 from tests.study.counting import counted_once, epochs_trained
 
 pytestmark = [pytest.mark.slow, pytest.mark.platform]
@@ -75,7 +76,7 @@ def test_ctrl_c_ends_it_cleanly(tmp_path: Path) -> None:
     driver = start("run", spec, "--storage", tmp_path)
     wait_until(lambda: list((tmp_path / "small" / "trials").glob("*/*/attempt-1/log")))
     driver.send_signal(signal.SIGINT)
-    shown, _ = driver.communicate(timeout=60)
+    shown, _ = driver.communicate(timeout=patient(60))
     assert driver.returncode == 75 and "Traceback" not in shown
     assert "stopped by SIGINT" in shown
     counts = here_json("status", "small", "--storage", tmp_path)["methods"]["cross_entropy"]

@@ -17,7 +17,8 @@ from mlflow import MlflowClient
 
 from benchmarks.chaos.processes import MARK, end_marked, marked
 from study.store.study import open_study
-from tests.study.command_line import ENVIRONMENT, here, wait_until, write_spec
+from tests.patience import patient, wait_until
+from tests.study.command_line import ENVIRONMENT, here, write_spec
 from tests.study.counting import counted_once
 
 pytestmark = [pytest.mark.slow, pytest.mark.platform]
@@ -77,7 +78,7 @@ def session(tmp_path: Path) -> Iterator[Session]:
 def ended(session: Session) -> str:
     """Ended in order, long before Ray would have ended the process: what it printed."""
     assert session.process is not None
-    shown, said = session.process.communicate(timeout=200)
+    shown, said = session.process.communicate(timeout=patient(200))
     assert session.process.returncode == 75, shown + said
     assert (
         "Traceback" not in shown + said
@@ -151,7 +152,7 @@ def test_an_output_that_is_closed_and_a_tracking_server_that_is_silent(session: 
         wait_until(session.trains)
         process.stdout.close()
         assert process.stderr is not None
-        process.wait(200)
+        process.wait(patient(200))
         assert process.returncode == 75
         resume = f"Resume: calstudy run small --storage {session.folder}"
         assert process.stderr.read() == f"stopped by a closed output. {resume}\n"

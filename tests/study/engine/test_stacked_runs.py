@@ -11,7 +11,8 @@ from study.audit.audit import audit
 from study.engine import live
 from study.store.ledger import Ledger
 from study.store.study import Study, open_study
-from tests.study.command_line import here, kill, start, wait_until, write_spec
+from tests.patience import wait_until
+from tests.study.command_line import here, kill, start, write_spec
 from tests.study.counting import counted_once
 from trainables.training.stack import Stack
 from trainables.training.trainable import CalibrationTrainable

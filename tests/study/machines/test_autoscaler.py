@@ -26,7 +26,8 @@ from study.schema.resources import Resources
 from study.schema.spec import StudySpec
 from study.store.study import open_study
 from study.store.trials import Trials
-from tests.hosts import Host, Process, network, start_head, wait_until
+from tests.hosts import Host, Process, network, start_head
+from tests.patience import patient, wait_until
 from tests.study.command_line import write_spec
 from tests.study.machines.test_submit import write_extensions
 
@@ -304,7 +305,7 @@ def test_a_fleet_grows_at_once_is_preempted_grows_again_and_goes(fleet: Fleet) -
         wait_until(lambda: len(fleet.workers()) == WORKERS, 240, f"4 again: {log.read_text()}")
     finally:
         gate.touch()
-    assert driver.wait(280) == 0, log.read_text()
+    assert driver.wait(patient(280)) == 0, log.read_text()
     assert fleet.requested() == []
     found = open_study("grows", str(fleet.shared / "studies")).records()
     assert [(one.number, one.state) for one in found] == [(n, "complete") for n in range(9)]
@@ -322,6 +323,6 @@ def test_after_sigterm_nothing_is_asked_for(fleet: Fleet) -> None:
     wait_until(lambda: len(fleet.workers()) >= 2, 240, f"workers: {log.read_text()}")
     assert fleet.requested() != []
     driver.send_signal(signal.SIGTERM)
-    assert driver.wait(120) == 75, log.read_text()
+    assert driver.wait(patient(120)) == 75, log.read_text()
     assert fleet.requested() == []
     wait_until(lambda: not fleet.workers(), 240, "the workers go")

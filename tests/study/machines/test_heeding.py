@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.patience import patient
+
 LAST_WORD = "stopped by SIGTERM; run the same command again to resume.\n"
 # Click is imported after the handlers are in place, and long before anything else. The sleep is
 # short: a signal that comes just before a sleep is handled after it.
@@ -29,14 +31,14 @@ MODULE = "runpy.run_module('study.cli', run_name='__main__')"
 SCRIPT = "import calstudy; calstudy.main()"
 # What a run does, in short; its interpreter then ends slowly.
 ENDING = """
-import atexit, sys, time
+import atexit, sys
 from study.machines.heeding import heed
 heed(["run"])
 from study.machines.stopping import Ending
 from study.terminal.console import console, errors
 def slowly():
     print("leaving", flush=True)
-    time.sleep(1)
+    sys.stdin.readline()
 atexit.register(slowly)
 with Ending(console, errors) as stopping:
     console.print("the last word")
@@ -45,8 +47,10 @@ sys.exit({code})
 
 
 def started(source: str) -> subprocess.Popen[str]:
-    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen([sys.executable, "-c", source], cwd=Path(__file__).parents[3], **pipes)
+    names = ("stdin", "stdout", "stderr")
+    pipes: dict[str, Any] = dict.fromkeys(names, subprocess.PIPE)
+    folder = Path(__file__).parents[3]
+    return subprocess.Popen([sys.executable, "-c", source], cwd=folder, text=True, **pipes)
 
 
 @pytest.mark.parametrize("enter", [MODULE, SCRIPT], ids=["python -m study.cli", "calstudy"])
@@ -66,7 +70,7 @@ def test_in_the_first_second(
     assert process.stdout is not None
     assert process.stdout.readline() == "importing\n"
     process.send_signal(signal.SIGTERM)
-    assert process.communicate(timeout=60) == (shown, said)
+    assert process.communicate(timeout=patient(60)) == (shown, said)
     assert process.returncode == code
 
 
@@ -79,4 +83,5 @@ def test_after_the_last_word(code: int) -> None:
     assert [process.stdout.readline() for _ in range(2)] == ["the last word\n", "leaving\n"]
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         process.send_signal(number)
-    assert process.communicate(timeout=60) == ("", "") and process.returncode == code
+    assert process.communicate("go\n", timeout=patient(60)) == ("", "")
+    assert process.returncode == code

@@ -26,7 +26,8 @@ from study.machines.handing import values_here
 from study.machines.job_server import Job, find_job, our_jobs
 from study.machines.ray_session import ClusterError, ClusterUnready, set_environment, use_token
 from tests.conftest import Cluster
-from tests.hosts import Host, wait_until
+from tests.hosts import Host
+from tests.patience import patient, wait_until
 from tests.study.command_line import write_spec
 from tests.study.machines.test_submit import PATIENT, on
 from trainables.problems import UserError
@@ -383,7 +384,7 @@ def test_a_job_is_followed_to_its_end(cluster: Cluster, work: Work) -> None:
             assert newest in "".join(following.stdout.readline() for _ in range(2))
             forward.kill()
             said = following.stderr.read()
-            assert following.wait(120) == 75
+            assert following.wait(patient(120)) == 75
     assert said.count("\n") == 1 and "8299 broke. The job does not notice. Run again" in said
     work.gate.touch()
     done = on(head, "logs", "-f", "worked", *AT)

@@ -47,6 +47,7 @@ from study.machines.ray_compat import (
     without_services,
     workers_import_from,
 )
+from tests.patience import patient
 
 KILLED = (
     "1 worker(s) were killed due to the node running low on memory. Memory on the node (IP:"
@@ -412,6 +413,9 @@ def test_garbage_of_a_thread_does_not_end_the_process_while_ray_shuts_down(
     """As under load of the thread that writes to MLflow."""
     script = COLLECTS.replace("LEAVE", leave)
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True, timeout=280
+        [sys.executable, "-W", "ignore", "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=patient(280),
     )
     assert (done.returncode, done.stdout.splitlines()) == (code, shown), done.stderr

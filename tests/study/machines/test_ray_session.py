@@ -15,6 +15,7 @@ from study.machines import ray_session
 from study.machines.ray_session import ClusterError, check_address, check_fits, joined
 from study.schema.errors import TryAgain
 from study.schema.resources import Resources, sharing, slots
+from tests.patience import patient
 from trainables.problems import FieldError
 
 
@@ -125,7 +126,12 @@ def test_the_files_of_a_local_ray_are_its_users_alone(there: int | None) -> None
             environment.pop(name, None)
         command = [sys.executable, "-W", "ignore", "-c", WATCHED]
         done = subprocess.run(
-            command, capture_output=True, text=True, env=environment, check=True, timeout=200
+            command,
+            capture_output=True,
+            text=True,
+            env=environment,
+            check=True,
+            timeout=patient(200),
         )
         first, umask, last = done.stdout.strip().splitlines()
         sockets, closed, mode = first.split()

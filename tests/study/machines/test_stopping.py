@@ -16,7 +16,7 @@ import pytest
 
 from study.machines import leaving
 from study.machines.leaving import MARK, end_marked
-from tests.study.command_line import wait_until
+from tests.patience import patient, wait_until
 
 LAST_WORD = "stopped by {}; run the same command again to resume.\n"
 ANSWER = "stopping; once more ends it now.\n"
@@ -91,7 +91,7 @@ def test_at_once_where_nothing_is_deferred(name: str) -> None:
     process = program(READY, answer=UNANSWERED)
     assert first_line(process) == "ready"
     process.send_signal(signal.Signals[name])
-    shown, said = process.communicate(timeout=60)
+    shown, said = process.communicate(timeout=patient(60))
     assert (process.returncode, shown, said) == (75, LAST_WORD.format(name), "")
 
 
@@ -108,7 +108,7 @@ def test_within_text_that_is_executed(tmp_path: Path) -> None:
     )
     assert first_line(process) == "ready"
     process.terminate()
-    process.communicate(timeout=60)
+    process.communicate(timeout=patient(60))
     assert process.returncode == 75
 
 
@@ -121,7 +121,7 @@ def test_what_it_started_ends_with_it() -> None:
     child = int(first_line(process))
     assert first_line(process) == "ready" and not ended(child)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 75
+    assert process.wait(patient(60)) == 75
     wait_until(lambda: ended(child), 10)
 
 
@@ -132,7 +132,7 @@ def test_a_process_that_does_not_come_back_is_ended_with_all_it_started(name: st
     process = program(STUCK)
     child = int(first_line(process))
     process.send_signal(signal.Signals[name])
-    shown, said = process.communicate(timeout=60)
+    shown, said = process.communicate(timeout=patient(60))
     assert (process.returncode, said) == (75, "")
     assert shown.replace(ANSWER, "") == f"acted\n{LAST_WORD.format(name)}"
     wait_until(lambda: ended(child), 30)
@@ -150,7 +150,7 @@ def test_the_last_word_is_the_last() -> None:
     """)
     assert first_line(process) == "a line"  # it is where a signal is deferred
     process.send_signal(signal.SIGTERM)
-    shown, said = process.communicate(timeout=60)
+    shown, said = process.communicate(timeout=patient(60))
     assert process.returncode == 75 and said == ""
     *before, last = shown.splitlines(keepends=True)
     assert last == LAST_WORD.format("SIGTERM") and set(before) <= {"a line\n", ANSWER}
@@ -167,7 +167,7 @@ def test_its_temporary_folders_go_with_it(tmp_path: Path) -> None:
     first_line(process)
     assert [path.name[:4] for path in tmp_path.iterdir()] == ["ray-"]
     process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 75 and not list(tmp_path.iterdir())
+    assert process.wait(patient(60)) == 75 and not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow
@@ -182,7 +182,7 @@ def test_what_it_goes_on_starting_ends_with_it() -> None:
     process = program(f"with stop.deferred():\n while True:\n{indent(starting, ' ')}")
     children = [int(first_line(process))]
     process.send_signal(signal.SIGTERM)
-    shown, _ = process.communicate(timeout=60)
+    shown, _ = process.communicate(timeout=patient(60))
     children += [int(line) for line in shown.splitlines() if line.isdigit()]
     assert process.returncode == 75 and len(children) > 10
     wait_until(lambda: all(map(ended, children)), 10)
@@ -203,7 +203,7 @@ def test_a_process_that_hangs_in_the_kernel_does_not_keep_this_one(hangs: str) -
     )
     child = subprocess.Popen(["sleep", "60"], env={**os.environ, MARK: "this"})
     try:
-        assert subprocess.run([sys.executable, "-c", source], timeout=30).returncode == 75
+        assert subprocess.run([sys.executable, "-c", source], timeout=patient(30)).returncode == 75
     finally:
         child.kill()
         child.wait()
@@ -252,7 +252,7 @@ def test_what_is_deferred_looks_itself_and_a_fault_then_is_a_consequence() -> No
     process = program(DEFERRED.format(then=then), grace=60, answer=UNANSWERED)
     assert first_line(process) == "ready"
     process.send_signal(signal.SIGTERM)
-    assert process.communicate(timeout=60) == ("noted\n" + LAST_WORD.format("SIGTERM"), "")
+    assert process.communicate(timeout=patient(60)) == ("noted\n" + LAST_WORD.format("SIGTERM"), "")
     assert process.returncode == 75
 
 
@@ -263,7 +263,7 @@ def test_an_alarm_of_ray_does_not_end_it_midway() -> None:
     process = program(f"import signal\nsignal.alarm(200)\n{DEFERRED.format(then=then)}", grace=60)
     assert first_line(process) == "ready"
     process.send_signal(signal.SIGTERM)
-    assert process.communicate(timeout=60)[0].splitlines()[:2] == ["noted", "0"]
+    assert process.communicate(timeout=patient(60))[0].splitlines()[:2] == ["noted", "0"]
     assert process.returncode == 75
 
 
@@ -280,7 +280,7 @@ def test_a_second_signal_ends_it_at_once_unless_it_is_the_same_one(
     assert first_line(process) == "noted"
     time.sleep(pause)
     process.send_signal(signal.SIGTERM)
-    shown, said = process.communicate(timeout=60)
+    shown, said = process.communicate(timeout=patient(60))
     assert (process.returncode, said) == (75, "")
     if in_order:
         assert shown == f"{ANSWER}in order\n"
@@ -303,7 +303,7 @@ def test_twenty_signals_in_two_seconds(name: str, body: str) -> None:
         if process.poll() is None:
             process.send_signal(signal.Signals[name])
         time.sleep(0.1)
-    shown, said = process.communicate(timeout=60)
+    shown, said = process.communicate(timeout=patient(60))
     assert process.returncode == 75 and said == ""
     assert (
         shown.splitlines()[-1] + "\n" == LAST_WORD.format(name) and shown.count("stopped by") == 1
@@ -329,7 +329,7 @@ def test_an_output_closed_after_a_signal_is_no_second_signal() -> None:
     process.send_signal(signal.SIGTERM)
     assert first_line(process) == "noted"
     process.stdout.close()
-    assert process.wait(60) == 75 and process.stderr.read().startswith("in order, ")
+    assert process.wait(patient(60)) == 75 and process.stderr.read().startswith("in order, ")
 
 
 @pytest.mark.slow
@@ -340,7 +340,7 @@ def test_what_is_finishing_postpones_the_end() -> None:
     assert process.stderr is not None
     assert first_line(process) == "ready"
     process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 75 and process.stderr.read() == "finished"
+    assert process.wait(patient(60)) == 75 and process.stderr.read() == "finished"
 
 
 @pytest.mark.slow
@@ -350,7 +350,10 @@ def test_what_was_ignored_at_the_start_stays_ignored() -> None:
     process = program(body, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
     assert first_line(process) == "ready"
     process.send_signal(signal.SIGHUP)
-    assert process.communicate("\n", timeout=60) == ("went on\n", "") and process.returncode == 0
+    assert (
+        process.communicate("\n", timeout=patient(60)) == ("went on\n", "")
+        and process.returncode == 0
+    )
 
 
 @pytest.mark.slow
@@ -370,7 +373,9 @@ def test_an_output_that_nobody_reads_any_more(body: str) -> None:
     assert process.stdout is not None and process.stderr is not None
     assert first_line(process) == "a line"
     process.stdout.close()
-    assert process.wait(60) == 75 and process.stderr.read() == LAST_WORD.format("a closed output")
+    assert process.wait(patient(60)) == 75 and process.stderr.read() == LAST_WORD.format(
+        "a closed output"
+    )
 
 
 @pytest.mark.slow
@@ -382,7 +387,9 @@ def test_a_terminal_that_was_closed() -> None:
     assert os.read(ours, 6) == b"a line"
     os.close(ours)
     assert process.stderr is not None
-    assert process.wait(60) == 75 and process.stderr.read() == LAST_WORD.format("a closed output")
+    assert process.wait(patient(60)) == 75 and process.stderr.read() == LAST_WORD.format(
+        "a closed output"
+    )
 
 
 @pytest.mark.slow

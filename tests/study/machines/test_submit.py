@@ -21,7 +21,8 @@ from study.machines.submit import job_request, package
 from study.schema.errors import SpecError
 from study.schema.uris import TrackingError
 from tests.conftest import Cluster
-from tests.hosts import Host, wait_until
+from tests.hosts import Host
+from tests.patience import wait_until
 from tests.study.command_line import write_spec
 from tests.study.machines.test_doctor import CHECKS
 from tests.study.machines.test_ray_session import free_port

@@ -12,6 +12,7 @@ import pytest
 
 from study.store.study import open_study
 from tests.hosts import Host, network, start_head, start_worker
+from tests.patience import patient
 from tests.study.command_line import write_spec
 
 pytestmark = [pytest.mark.slow, pytest.mark.platform]
@@ -36,7 +37,7 @@ def build(file: Path) -> None:
 def ours(*words: object, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "study.cli", *map(str, words)]
     return subprocess.run(
-        command, env={**os.environ, **env}, capture_output=True, text=True, timeout=300
+        command, env={**os.environ, **env}, capture_output=True, text=True, timeout=patient(300)
     )
 
 

@@ -20,7 +20,8 @@ from study.schema.errors import TryAgain
 from study.schema.resources import Resources
 from study.schema.wait import NO_WAIT, Wait, duration
 from study.store.study import open_study
-from tests.hosts import network, start_head, start_worker, wait_until
+from tests.hosts import network, start_head, start_worker
+from tests.patience import patient, wait_until
 from tests.study.command_line import write_spec
 from tests.study.test_cli import calstudy
 from trainables.problems import UserError
@@ -258,6 +259,6 @@ def test_a_run_on_a_head_alone_waits_for_its_workers(hosts_allowed: None, tmp_pa
         start_worker(workers[0], head)
         wait_until(lambda: "for nodes: 1 of 2 there" in log.read_text(), 240, "one")
         start_worker(workers[1], head)
-        assert driver.wait(280) == 0, log.read_text()
+        assert driver.wait(patient(280)) == 0, log.read_text()
         hosts = {record.host for record in open_study("small", str(shared / "studies")).records()}
     assert hosts <= {"host-1", "host-2"} and hosts

@@ -18,6 +18,7 @@ from study.machines import watching
 from study.machines.stopping import Stopping
 from study.machines.watching import Watching
 from study.schema.wait import NO_WAIT
+from tests.patience import patient
 from tests.study.command_line import ENVIRONMENT, write_spec
 
 SHORT = {"LOOK_SECONDS": 0.01, "ASK_SECONDS": 0.01, "SILENCE": 0.2, "PATIENCE": 1.0}
@@ -59,7 +60,7 @@ def stopping(head: Head, shown: list[str | None]) -> Iterator[Stopping]:
 
 
 def until(true: Callable[[], object], seconds: float = 30.0) -> bool:
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + patient(seconds)
     while not true() and time.monotonic() < deadline:
         time.sleep(0.01)
     return bool(true())
@@ -145,7 +146,7 @@ def test_a_run_whose_ray_is_killed_ends_with_75_and_is_resumed(
         ).read_text()
         for pid in _pids(mark, program):
             os.kill(pid, signal.SIGKILL)
-        assert run.wait(120) == 75
+        assert run.wait(patient(120)) == 75
     finally:
         run.kill()
     text = (tmp_path / "out").read_text()

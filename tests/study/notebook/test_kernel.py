@@ -8,6 +8,7 @@ import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager, start_new_kernel
 
+from tests.patience import patient
 from tests.study.notebook.test_process import HEEDS
 
 pytestmark = pytest.mark.slow
@@ -27,7 +28,7 @@ def kernel() -> Iterator[tuple[KernelManager, BlockingKernelClient]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(ROOT))
         manager, client = start_new_kernel()
-    client.execute_interactive(FOLLOW, timeout=120, output_hook=lambda message: None)
+    client.execute_interactive(FOLLOW, timeout=patient(120), output_hook=lambda message: None)
     yield manager, client
     client.stop_channels()
     manager.shutdown_kernel(now=True)
@@ -43,7 +44,7 @@ def run(
         found.append((message["msg_type"], message["content"]))
         heard(message["content"])
 
-    client.execute_interactive(code, timeout=120, output_hook=hook)
+    client.execute_interactive(code, timeout=patient(120), output_hook=hook)
     return found
 
 

@@ -14,7 +14,7 @@ import pytest
 from study.notebook import process
 from study.notebook.process import CommandFailed, run_command
 from study.schema.errors import TryAgain
-from tests.study.command_line import wait_until
+from tests.patience import patient, wait_until
 from trainables.problems import UserError
 
 # It notes each SIGINT, and ends in order half a second after the first.
@@ -204,7 +204,10 @@ def test_a_notebook_that_interrupts_its_whole_group_interrupts_it_once(tmp_path:
     assert follower.stdout is not None
     assert follower.stdout.readline().strip().isdigit()
     os.killpg(follower.pid, signal.SIGINT)
-    assert follower.communicate(timeout=60)[0] == "calstudy run was stopped. Run it again: run()\n"
+    assert (
+        follower.communicate(timeout=patient(60))[0]
+        == "calstudy run was stopped. Run it again: run()\n"
+    )
     assert heard.read_text() == "1 heard"
 
 

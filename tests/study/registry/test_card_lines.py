@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ from mlflow.exceptions import MlflowException
 from numpy.testing import assert_allclose
 
 from study.registry.card_use import LONGEST_METADATA, classes_section, metadata, shown
+from tests.patience import wait_until
 from tests.study.registry.test_export import Trained, load, softmax
 from tests.study.registry.test_export import root as root  # fixtures
 from tests.study.registry.test_export import server as server
@@ -56,8 +56,9 @@ def serving(line: str, folder: Path, environment: dict[str, str]) -> Iterator[No
 
 def answer_of(line: str, folder: Path, environment: dict[str, str]) -> Any:
     """What the server gives, once it has started."""
-    deadline = time.monotonic() + 120
-    while True:
+    answers: list[Any] = []
+
+    def answered() -> bool:
         done = subprocess.run(
             ["bash", "-c", line],
             cwd=folder,
@@ -67,9 +68,14 @@ def answer_of(line: str, folder: Path, environment: dict[str, str]) -> Any:
             check=False,
         )
         if done.returncode == 0:
-            return json.loads(done.stdout)
-        assert time.monotonic() < deadline, (folder / "log").read_text()
-        time.sleep(0.5)
+            answers.append(json.loads(done.stdout))
+        return bool(answers)
+
+    try:
+        wait_until(answered, 120, "the server's answer")
+    except TimeoutError as error:
+        raise AssertionError((folder / "log").read_text()) from error
+    return answers[0]
 
 
 @pytest.mark.platform

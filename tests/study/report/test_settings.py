@@ -12,6 +12,7 @@ import pytest
 from study.report.front_figure import draw_front, write_figure
 from study.schema.objective import Objective
 from study.store.trials import TrialRecord
+from tests.patience import patient
 
 OBJECTIVES = (Objective("accuracy", "maximize"), Objective("ece", "minimize"))
 HOSTILE = {
@@ -51,6 +52,6 @@ def test_no_matplotlibrc_is_opened(tmp_path: Path) -> None:
     )
     command = [sys.executable, "-P", "-c", script]
     done = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=patient(60)
     )
     assert (done.stdout.split(), done.stderr) == ([str(tmp_path), "False"], "")

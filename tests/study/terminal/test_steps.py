@@ -1,7 +1,7 @@
 """What a command says before it has results to show."""
 
 import io
-import time
+import threading
 
 import pytest
 from rich.console import Console
@@ -10,7 +10,7 @@ from study.store.trials import Trials
 from study.terminal import steps as module
 from study.terminal.progress import Progress
 from study.terminal.steps import Steps
-from tests.patience import patient
+from tests.patience import wait_until
 from tests.study.terminal.screen import Terminal
 from tests.study.terminal.test_progress import SPEC, record
 
@@ -25,10 +25,12 @@ def lines_on_a_pipe(
 
 
 def wait_for(out: io.StringIO, text: str) -> None:
-    began = time.monotonic()
-    while text not in out.getvalue():
-        assert time.monotonic() - began < patient(20), out.getvalue()
-        time.sleep(0.01)
+    wait_until(lambda: text in out.getvalue(), 20)
+
+
+def nothing_beats() -> bool:
+    """No line comes from now on."""
+    return all(thread.name != "heartbeat" for thread in threading.enumerate())
 
 
 def test_each_step_is_one_line_on_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,18 +67,18 @@ def test_a_long_step_is_said_again_on_a_pipe_with_how_far_it_is(
         wait_for(out, ": 45,000 images, 31% (0 s)\n")
     lines = out.getvalue().splitlines()
     assert lines[0] == "preparing data many.parquet"
-    time.sleep(0.2)
+    wait_until(nothing_beats, 20)
     assert out.getvalue().splitlines() == lines  # it is over
 
 
 def test_a_short_step_is_not_said_on_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
-    steps, out = lines_on_a_pipe(monkeypatch, said_after=0.2, again=0.0)
+    steps, out = lines_on_a_pipe(monkeypatch, said_after=3600, again=0.0)
     with steps:
         steps("preparing data digits")
         steps.progress(1, 2)
     with steps:
         steps("starting Ray")
-    time.sleep(0.4)
+    wait_until(nothing_beats, 20)
     assert out.getvalue() == ""
 
 
@@ -97,8 +99,8 @@ def test_a_terminal_shows_the_step_until_the_first_trial_trains(width: int) -> N
     ):
         steps("preparing data many.parquet")
         steps.progress(13_999, 45_000)
-        time.sleep(0.6)
-        assert shown(terminal) == f"{HEADER} preparing data many.parquet: 45,000 images, 31% ..."
+        step = f"{HEADER} preparing data many.parquet: 45,000 images, 31% ..."
+        wait_until(lambda: shown(terminal) == step, 20)
         steps("starting workers")
         assert shown(terminal) == f"{HEADER} starting workers ..."
         progress.started(record("focal", 0, "running"))

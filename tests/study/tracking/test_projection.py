@@ -18,6 +18,7 @@ from study.tracking import client as mlflow_client
 from study.tracking import projection as projection_module
 from study.tracking.projection import Projection, SyncReport, sync
 from study.tracking.writer import StudyRuns
+from tests.patience import patient
 from tests.study.tracking.line import PASSWORD, Line, free_port
 from tests.study.tracking.studies import (
     ToldStudy,
@@ -93,13 +94,13 @@ def test_a_server_that_is_away_holds_nothing_up(
 
     def late(self: StudyRuns) -> None:
         asked.set()
-        assert goes_on.wait(60)
+        assert goes_on.wait(patient(60))
         opened(self)
 
     monkeypatch.setattr(StudyRuns, "open", late)
     with Projection(study, uri) as projection:
         begun = time.monotonic()
-        assert asked.wait(60)
+        assert asked.wait(patient(60))
         projection.finished(study.told[0])
         assert projection.trouble is None, "a trial that finishes waits for the server"
         goes_on.set()
@@ -130,7 +131,7 @@ def test_closing_it_again_only_waits(storage: Path, monkeypatch: pytest.MonkeyPa
     )
     write = StudyRuns.write
     monkeypatch.setattr(
-        StudyRuns, "write", lambda runs, record: written.wait(60) and write(runs, record)
+        StudyRuns, "write", lambda runs, record: written.wait(patient(60)) and write(runs, record)
     )
     with Projection(study, embedded_tracking(storage)) as projection:
         closing = threading.Thread(target=projection.close, args=(True, 60.0))
