@@ -19,6 +19,9 @@ study: .venv/installed  ## train the digits study, confirm its front, draw figur
 
 # One thread for each of pytest's processes: more of them wait for each other.
 test platform quick: export OMP_NUM_THREADS := 1
+# Empty: Python keeps what it has compiled, though an image may say otherwise. Without, each process
+# compiles all tests and all of calstudy.
+test platform quick: export PYTHONDONTWRITEBYTECODE :=
 
 # Every test of a file in one process; a process that dies ends the run.
 PYTEST := $(BIN)/python -m pytest --numprocesses 4 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder

@@ -82,7 +82,10 @@ class Slurm:
     def wait(self, job: str, states: str, seconds: float) -> None:
         """Until the job is in one of the states, which are separated by |."""
         wait_until(
-            lambda: self.facts(job)["JobState"] in states.split("|"), seconds, f"{job} {states}"
+            lambda: self.facts(job)["JobState"] in states.split("|"),
+            seconds,
+            f"{job} {states}",
+            longest=1.0,
         )
 
     def start_soon(self, job: str) -> None:

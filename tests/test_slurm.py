@@ -3,7 +3,6 @@ nodes: preempted, out of time, cancelled, beside another job, and with a node th
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -21,6 +20,7 @@ from study.schema.reading import read_spec
 from tests.hosts import CHECKOUT
 from tests.patience import wait_until
 from tests.slurm import Slurm, missing, slurm
+from tests.study.command_line import here, here_json
 from tests.study.machines.test_submit import no_extensions as no_extensions  # a fixture
 from tests.study.machines.test_submit import write_extensions
 
@@ -199,9 +199,9 @@ def ended(site: Slurm, name: str, job: str, seconds: float = 400) -> str:
     site.wait(job, "COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|PREEMPTED", seconds)
     said = log(site, name, job)
     assert site.facts(job)["JobState"] == "COMPLETED", said
-    storage = str(site.folder / "storage")
-    site.do("calstudy", "audit", name, "--storage", storage)
-    status = json.loads(site.do("calstudy", "status", name, "--storage", storage, "--json"))
+    storage = site.folder / "storage"
+    here("audit", name, "--storage", storage)
+    status = here_json("status", name, "--storage", storage)
     (counts,) = status["methods"].values()
     assert counts["complete"] + counts["set_aside"] == counts["planned"] > 0
     return said
@@ -297,8 +297,8 @@ def test_a_node_whose_ray_does_not_start_is_done_without(site: Slurm) -> None:
 @pytest.mark.timeout(1200)
 def test_a_cancelled_job_stops_in_order_and_another_goes_on(site: Slurm) -> None:
     """On one node and on two."""
-    for name, nodes in (("alone", 1), ("pair", 2)):
-        gate = site.folder / f"gate-of-{name}"
+    gate = site.folder / "gate-of-cancelled"
+    for name, nodes in (("pair", 2), ("alone", 1)):
         file = written(site.folder, name, nodes=nodes, gate=gate)
         job = site.sbatch(file)
         trains(site, name, job, 0)
@@ -306,7 +306,7 @@ def test_a_cancelled_job_stops_in_order_and_another_goes_on(site: Slurm) -> None
         site.wait(job, "CANCELLED", 60)
         nothing_is_left(site)
         assert site.facts(job)["Restarts"] == "0"
-        gate.touch()
-        resumed = ended(site, name, site.sbatch(file))
-        assert "2 of 2 trials to run" in resumed and "calstudy run ended with 0" in resumed
-        nothing_is_left(site)
+    gate.touch()
+    resumed = ended(site, name, site.sbatch(file))
+    assert "2 of 2 trials to run" in resumed and "calstudy run ended with 0" in resumed
+    nothing_is_left(site)
