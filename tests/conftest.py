@@ -178,10 +178,11 @@ def own_token_mode() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def metrics_of_no_study() -> Iterator[None]:
-    """A study that a command has opened in pytest's process gives the metrics of its folder names
-    until that ends."""
+def code_of_no_study() -> Iterator[None]:
+    """A study that was opened in pytest's process gives the metrics of its folder names until that
+    ends; one whose spec was read, its methods, networks and data too."""
     yield
+    plugins.use_extensions(None)
     plugins._opened.clear()
     plugins._metrics_read += 1
 
