@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help study test platform quick lint chaos compare clean
+.PHONY: help study test first-tier platform quick lint chaos compare clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -24,9 +24,12 @@ test platform quick: export OMP_NUM_THREADS := 1
 test platform quick: export PYTHONDONTWRITEBYTECODE :=
 
 # Every test of a file in one process; a process that dies ends the run.
-PYTEST := $(BIN)/python -m pytest --numprocesses 4 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest --numprocesses 3 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder
 
-test: .venv/installed-for-tests lint  ## lint, types and every test that any machine can run
+test: .venv/installed-for-tests  ## lint, types and every test that any machine can run
+	$(MAKE) --no-print-directory --jobs 2 --keep-going lint first-tier
+
+first-tier: .venv/installed-for-tests
 	$(PYTEST) -m "not platform"
 
 platform: .venv/installed-for-tests  ## the tests with hosts, services, a browser, Slurm and killed runs

@@ -14,7 +14,7 @@ expression in a call that appends (fault, test) to a file at once: processes tha
 workers and other hosts are heard too; pytest's own PYTEST_CURRENT_TEST says which test it is.
 `find` runs, for each fault, only the tests that reach it, the quick ones first, until one fails
 that passes without the fault. It goes on where it was stopped. A fault that nothing reaches is
-not found.
+not found; tests that the junit files do not have are left out.
 """
 
 from __future__ import annotations
@@ -279,6 +279,8 @@ def failed(tree: Path, tests: list[str], limit: float) -> list[str]:
         return []
     if done.returncode == 0:
         return []
+    if done.returncode < 0 or "ERROR: not found: " in done.stdout + done.stderr:
+        raise RuntimeError(f"pytest was ended, or does not know these tests:\n{done.stdout[-500:]}")
     named = re.findall(r"^(?:FAILED|ERROR) (\S+(?: ?[^\n]*?\])?)(?: - .*)?$", done.stdout, re.M)
     return named[:1] or [f"pytest ended with {done.returncode}"]
 
@@ -313,7 +315,7 @@ def find(faults: list[Fault], tree: Path, results: Path, reports: list[Path]) ->
     for number, fault in enumerate(faults):
         if number in done:
             continue
-        tests = sorted(reach.get(number, ()))
+        tests = sorted(test for test in reach.get(number, ()) if key_of(test) in seconds)
         by = found_by(fault, tree, tests, seconds)
         row = {"number": number, "reached_by": len(tests), "found": by, **asdict(fault)}
         with results.open("a") as file:
