@@ -28,9 +28,9 @@ def wait_for(out: io.StringIO, text: str) -> None:
     wait_until(lambda: text in out.getvalue(), 20)
 
 
-def nothing_beats() -> bool:
-    """No line comes from now on."""
-    return all(thread.name != "heartbeat" for thread in threading.enumerate())
+def hearts() -> set[threading.Thread]:
+    """The threads that say a line now and then."""
+    return {thread for thread in threading.enumerate() if thread.name == "heartbeat"}
 
 
 def test_each_step_is_one_line_on_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,6 +57,7 @@ def test_who_follows_shows_each_step_in_one_place(monkeypatch: pytest.MonkeyPatc
 def test_a_long_step_is_said_again_on_a_pipe_with_how_far_it_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    others = hearts()
     steps, out = lines_on_a_pipe(monkeypatch, said_after=0.01, again=0.05)
     with steps:
         steps("preparing data many.parquet")
@@ -67,18 +68,19 @@ def test_a_long_step_is_said_again_on_a_pipe_with_how_far_it_is(
         wait_for(out, ": 45,000 images, 31% (0 s)\n")
     lines = out.getvalue().splitlines()
     assert lines[0] == "preparing data many.parquet"
-    wait_until(nothing_beats, 20)
-    assert out.getvalue().splitlines() == lines  # it is over
+    wait_until(lambda: hearts() <= others, 20)  # no line comes from now on
+    assert out.getvalue().splitlines() == lines
 
 
 def test_a_short_step_is_not_said_on_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    others = hearts()
     steps, out = lines_on_a_pipe(monkeypatch, said_after=3600, again=0.0)
     with steps:
         steps("preparing data digits")
         steps.progress(1, 2)
     with steps:
         steps("starting Ray")
-    wait_until(nothing_beats, 20)
+    wait_until(lambda: hearts() <= others, 20)  # no line comes from now on
     assert out.getvalue() == ""
 
 
