@@ -11,13 +11,15 @@ from tests.study.counting import counted_once
 
 pytestmark = pytest.mark.slow
 
+ONE = ("--cpus", 1)  # a process that trains takes four seconds to import
+
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A storage whose study lost its driver by SIGKILL while a trial was training."""
     storage = tmp_path_factory.mktemp("line")
     spec = write_spec(storage / "small.yaml", trials=2, epochs=40, checkpoint_seconds=0.5)
-    driver = start("run", spec, "--storage", storage)
+    driver = start("run", spec, "--storage", storage, *ONE)
     trials = storage / "small" / "trials"
     wait_until(lambda: [log for log in trials.glob("*/*/*/log") if "epoch=" in log.read_text()])
     kill(driver)
@@ -27,13 +29,13 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def whole(killed: Path) -> Path:
     """That storage after the same command again."""
-    calstudy("run", killed / "small.yaml", "--storage", killed)
+    calstudy("run", killed / "small.yaml", "--storage", killed, *ONE)
     return killed
 
 
 @pytest.fixture(scope="module")
 def confirmed(whole: Path) -> Path:
-    calstudy("confirm", "small", "--pareto", "--seeds", 2, "--storage", whole)
+    calstudy("confirm", "small", "--pareto", "--seeds", 2, "--storage", whole, *ONE)
     return whole
 
 
