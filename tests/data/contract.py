@@ -1,11 +1,11 @@
-"""The sources of data that are written by their users, each as the same 24 samples, and what each
-names when one of them is wrong."""
+"""The sources of data that users write, each of the same 24 samples, and what each names when one
+of these is wrong."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from string import ascii_lowercase
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -43,11 +43,9 @@ class Row:
 
 Rows = Sequence[Row]
 # Sorted by class, and twice as many of the first as of the second, in each split.
-ROWS = [
-    Row(place, int(12 <= place < 18 or place >= 22), split, f"g{place // 2}")
-    for place, split in enumerate(["train"] * 18 + ["test"] * 6)
-]
-SIZES = {"train": [12, 6], "test": [4, 2]}  # samples of each class
+SIZES = {"train": [8, 4], "validation": [4, 2], "test": [4, 2]}
+KINDS = [(n, label) for n, sizes in SIZES.items() for label in (0, 1) for _ in range(sizes[label])]
+ROWS = [Row(place, label, split, f"g{place // 2}") for place, (split, label) in enumerate(KINDS)]
 BAD = 3  # the row that `changed` changes
 
 
@@ -56,7 +54,8 @@ def changed(**values: Any) -> list[Row]:
     return [replace(row, **values) if place == BAD else row for place, row in enumerate(ROWS)]
 
 
-class Named(NamedTuple):
+@dataclass(frozen=True)
+class Named:
     """What an error names: the field, and a place or a value; {path} is that of the data."""
 
     field: str
@@ -66,25 +65,29 @@ class Named(NamedTuple):
 Write = Callable[[Path, Rows, bool], None]  # to a path; with groups or without
 
 
+ROW_3, ROW_23 = "{path}, row 3", "{path}, row 23: "
+
+
 @dataclass(frozen=True)
 class Source:
-    """A kind of data, and how its files are written. What is None cannot be wrong in it."""
+    """A kind of data, how its files are written, and what its errors name: unless said otherwise
+    as of rows with columns. None: it cannot be wrong in this."""
 
     kind: str
     file: str  # that `path` names, in a folder
     write: Write
     value: Callable[[RawData, np.ndarray], int]  # of a sample
-    gap_in_labels: Named | None
-    gap_in_classes: Named
-    new_class: Named | None
-    missing_group: Named | None
-    missing_split: Named | None
-    no_train: Named
     bad_row: Named
     memory: str | None  # the function that says how much there is
-    too_large: str = "path"  # the field that an error of memory names
     options: Mapping[str, Any] = field(default_factory=dict)
-    group: str | None = None  # the column of groups, or a csv beside the data
+    gap_in_labels: Named | None = Named("label", f"{ROW_3}: ")
+    gap_in_classes: Named = Named("label", "label 1")
+    new_class: Named | None = Named("label", ROW_23)
+    missing_group: Named | None = Named("group", f"{ROW_3}: ")
+    missing_split: Named | None = Named("split_column", f"{ROW_3}: ")
+    no_train: Named = Named("splits", "train")
+    too_large: str = "path"  # the field that an error of memory names
+    group: str | None = "patient"  # the column of groups, or a csv beside the data
     splits: str | None = "{}"  # a split's name in the option `splits`; None: there is none
     marked: bool = False
 
@@ -92,11 +95,11 @@ class Source:
         """The data set of these samples."""
         folder.mkdir(exist_ok=True)
         self.write(folder / self.file, rows, grouped)
-        options = {"path": str(folder / self.file), **self.options, **given}
+        options = {"path": str(folder / self.file), **self.options}
         if grouped and self.group is not None:
             in_file = self.group.endswith(".csv")
             options["group"] = str(folder / self.group) if in_file else self.group
-        dataset: Dataset = find(self.kind)(**options)
+        dataset: Dataset = find(self.kind)(**{**options, **given})
         return dataset
 
     def labels(self, split: RawSplit) -> list[int]:
@@ -156,7 +159,8 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def write_groups(path: Path, files: list[str], rows: Rows) -> None:
-    table = {"file": files, "group": [row.group for row in rows]}
+    """From the last file to the first."""
+    table = {"file": files[::-1], "group": [row.group for row in rows[::-1]]}
     pd.DataFrame(table).to_csv(path.parent / "groups.csv", index=False)
 
 
@@ -191,7 +195,8 @@ def trees(path: Path, rows: Rows, grouped: bool) -> None:
     said = {0: "0", 1: "4", 2: "2", None: ""}
     for split in {row.split for row in rows}:
         lines = [f"({said[row.label]} {row.word})\n" for row in rows if row.split == split]
-        write_file(path / f"{split}.txt", "".join(lines).encode())
+        name = "dev" if split == "validation" else split
+        write_file(path / f"{name}.txt", "".join(lines).encode())
 
 
 def objects(path: Path, rows: Rows, grouped: bool) -> None:
@@ -228,141 +233,86 @@ def letter(raw: RawData, sample: np.ndarray) -> int:
 PIXELS = "trainables.data.shared.images.memory"
 NUMBERS = "trainables.data.table.memory"
 TEXTS = "trainables.data.text.memory"
-ROW_3, ROW_23 = "{path}, row 3", "{path}, row 23: "
-OF_ROWS: dict[str, Any] = {
-    "gap_in_labels": Named("label", f"{ROW_3}: "),
-    "gap_in_classes": Named("label", "label 1"),
-    "new_class": Named("label", ROW_23),
-    "missing_group": Named("group", f"{ROW_3}: "),
-    "missing_split": Named("split_column", f"{ROW_3}: "),
-    "no_train": Named("splits", "train"),
-    "group": "patient",
-}
-# NumPy's whole numbers and texts have no gaps; an array of objects is refused as such.
-OF_ARRAYS = {**OF_ROWS, "gap_in_labels": None, "missing_split": None}
-OF_WORDS = {**OF_ROWS, "memory": TEXTS, "too_large": "length", "value": letter, "write": words}
-OF_MASKS = {"new_class": Named("mask", ROW_23), "gap_in_classes": Named("mask", "class 1")}
-OF_FOLDERS: dict[str, Any] = {
-    "file": "set",
-    "gap_in_classes": Named("path", "'1'"),
-    "new_class": Named("path", "'2'"),
-    "missing_group": Named("group", "groups.csv, row 3: "),
-    "missing_split": None,
-    "no_train": Named("splits", "train"),
-    "group": "groups.csv",
-}
-# The class of a file is its folder, so that no label is missing.
-OF_CLASSES = {**OF_FOLDERS, "gap_in_labels": None}
+OBJECTS = "trainables.data.arrays.memory"
+Y, Y_4 = {"label": "y"}, {"label": "y", "length": 4}
 
+PARQUET = Source("parquet", "a.parquet", images, pixel, Named("image", ROW_3), PIXELS, Y)
+TABLE = Source("table", "a.parquet", numbers, first, Named("features", ROW_3), NUMBERS, Y)
+TEXT = Source(
+    "text", "a.parquet", words, letter, Named("text", ROW_3), TEXTS, Y_4, too_large="length"
+)
+IMAGE = Named("path", "{path}/train/0/03.png")
+IMAGE_FOLDER = Source(
+    *("image_folder", "set", class_folders("png"), pixel, IMAGE, PIXELS),
+    gap_in_labels=None,  # the class of a file is its folder
+    gap_in_classes=Named("path", "'1'"),
+    new_class=Named("path", "'2'"),
+    missing_group=Named("group", "groups.csv, row 20: "),
+    missing_split=None,
+    group="groups.csv",
+)
+LINE = Named("path", "{path}/train.txt, line 4: ")
+TREES = Source(
+    *("tree_bank", "set", trees, letter, LINE, None),
+    gap_in_labels=LINE,
+    gap_in_classes=Named("classes", "{path}/train.txt is positive"),
+    new_class=None,
+    missing_group=None,
+    missing_split=None,
+    no_train=Named("path", "train.txt"),
+    splits=None,
+)
 SOURCES = {
-    "parquet": Source(
-        kind="parquet",
-        file="a.parquet",
-        write=images,
-        value=pixel,
-        bad_row=Named("image", ROW_3),
-        memory=PIXELS,
-        options={"label": "y"},
-        **OF_ROWS,
-    ),
-    "parquet of masks": Source(
-        kind="parquet",
-        file="a.parquet",
+    "parquet": PARQUET,
+    "parquet of masks": replace(
+        PARQUET,
         write=masks,
-        value=pixel,
-        bad_row=Named("image", ROW_3),
-        memory=PIXELS,
         options={"mask": "mask"},
+        gap_in_labels=Named("mask", ROW_3),
+        gap_in_classes=Named("mask", "class 1"),
+        new_class=Named("mask", ROW_23),
         marked=True,
-        **{**OF_ROWS, **OF_MASKS, "gap_in_labels": Named("mask", ROW_3)},
     ),
-    **{
-        f"table of {ending}": Source(
-            kind="table",
-            file=f"a.{ending}",
-            write=numbers,
-            value=first,
-            bad_row=Named("features", ROW_3),
-            memory=NUMBERS,
-            options={"label": "y"},
-            **(OF_ARRAYS if ending == "npz" else OF_ROWS),
-        )
-        for ending in ("parquet", "csv", "npz")
-    },
-    **{
-        f"text of {ending}": Source(
-            kind="text",
-            file=f"a.{ending}",
-            bad_row=Named("text", ROW_3),
-            options={"label": "y", "length": 4},
-            **OF_WORDS,
-        )
-        for ending in ("parquet", "csv")
-    },
-    "text in folders": Source(
+    "table of parquet": TABLE,
+    "table of csv": replace(TABLE, file="a.csv"),
+    # NumPy's whole numbers and texts have no gaps; an array of objects is refused as such.
+    "table of npz": replace(TABLE, file="a.npz", gap_in_labels=None, missing_split=None),
+    "text of parquet": TEXT,
+    "text of csv": replace(TEXT, file="a.csv"),
+    "text in folders": replace(
+        IMAGE_FOLDER,
         kind="text",
+        write=class_folders("txt"),
+        value=letter,
         bad_row=Named("text", "{path}/train/0/03.txt"),
+        memory=TEXTS,
+        too_large="length",
         options={"length": 4},
-        **{
-            **OF_WORDS,
-            **OF_CLASSES,
-            "write": class_folders("txt"),
-            "missing_group": None,
-            "no_train": Named("path", "{path}"),
-            "group": None,
-        },
+        missing_group=None,
+        no_train=Named("path", "{path}"),
     ),
-    "image_folder": Source(
-        kind="image_folder",
-        write=class_folders("png"),
-        value=pixel,
-        bad_row=Named("path", "{path}/train/0/03.png"),
-        memory=PIXELS,
-        **OF_CLASSES,
-    ),
-    "mask_folder": Source(
+    "image_folder": IMAGE_FOLDER,
+    "mask_folder": replace(
+        IMAGE_FOLDER,
         kind="mask_folder",
         write=mask_folder,
-        value=pixel,
         gap_in_labels=Named("path", "03.png"),
+        gap_in_classes=Named("path", "class 1"),
+        new_class=Named("path", "{path}/masks/23.png"),
         bad_row=Named("path", "{path}/images/03.png"),
-        memory=PIXELS,
         splits="{}.txt",
         marked=True,
-        **{
-            **OF_FOLDERS,
-            "gap_in_classes": Named("path", "class 1"),
-            "new_class": Named("path", "{path}/masks/23.png"),
-        },
     ),
-    "tree_bank": Source(
-        kind="tree_bank",
-        file="set",
-        write=trees,
-        value=letter,
-        gap_in_labels=Named("path", "{path}/train.txt, line 4: "),
-        gap_in_classes=Named("classes", "{path}/train.txt is positive"),
-        new_class=None,
-        missing_group=None,
-        missing_split=None,
-        no_train=Named("path", "train.txt"),
-        bad_row=Named("path", "{path}/train.txt, line 4: "),
-        memory=None,
-        splits=None,
-    ),
+    "tree_bank": TREES,
     "objects": Source(
-        kind="arrays",
-        file="data",
-        write=objects,
-        value=first,
+        *("arrays", "data", objects, first, Named("data.train", "row 3"), OBJECTS),
         gap_in_labels=Named("data.train", "item 3"),
         gap_in_classes=Named("data.train", "label 1"),
         new_class=Named("data.test", "item 5"),
         missing_group=Named("data.groups.train", "item 3"),
         missing_split=None,
         no_train=Named("trian", "'train'"),
-        bad_row=Named("data.train", "row 3"),
-        memory="trainables.data.arrays.memory",
+        group=None,  # in the data
         splits=None,
     ),
 }

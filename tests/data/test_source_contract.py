@@ -12,7 +12,7 @@ import pytest
 from study.schema.errors import SpecError
 from tests.data.contract import ROWS, SIZES, SOURCES, Named, Rows, Source, changed
 from trainables.data import find
-from trainables.dataset import Dataset
+from trainables.dataset import Dataset, RawData, RawSplit
 from trainables.inputs import NODE
 from trainables.problems import FieldError
 
@@ -41,6 +41,12 @@ def refused(
     assert "\n" not in caught.value.problem
 
 
+def splits(raw: RawData) -> dict[str, RawSplit]:
+    """All three."""
+    assert raw.validation is not None and raw.test is not None
+    return {"train": raw.train, "validation": raw.validation, "test": raw.test}
+
+
 def counts(labels: list[int]) -> list[int]:
     return np.bincount(labels).tolist()
 
@@ -53,8 +59,8 @@ def test_its_name_finds_it_and_it_holds_the_samples(source: Source, tmp_path: Pa
     data = source.made(tmp_path)
     assert type(data) is find(source.kind)
     raw = data.read()
-    assert raw.validation is None and raw.test is not None and len(raw.classes) == 2
-    for name, split in (("train", raw.train), ("test", raw.test)):
+    assert len(raw.classes) == 2
+    for name, split in splits(raw).items():
         there = [row for row in ROWS if row.split == name]
         assert source.values(raw, split) == [row.value for row in there]
         assert source.labels(split) == [row.label for row in there]
@@ -62,46 +68,46 @@ def test_its_name_finds_it_and_it_holds_the_samples(source: Source, tmp_path: Pa
 
 
 @over("missing_group")
-def test_groups_are_those_of_the_samples(source: Source, tmp_path: Path) -> None:
-    raw = source.made(tmp_path, grouped=True).read()
-    assert raw.test is not None
-    for name, split in (("train", raw.train), ("test", raw.test)):
+def test_groups_are_those_of_the_samples_and_no_part_of_them(
+    source: Source, tmp_path: Path
+) -> None:
+    data = source.made(tmp_path / "grouped", grouped=True)
+    raw = data.read()
+    assert data.unit == ("patients" if source.group == "patient" else "groups")
+    for name, split in splits(raw).items():
         assert split.groups is not None
         found = [raw.group_names[number] for number in split.groups.tolist()]
         assert found == [row.group for row in ROWS if row.split == name]
+    plain = source.made(tmp_path / "plain").read()
+    assert np.array_equal(raw.train.images, plain.train.images)
+    assert raw.notes == plain.notes and raw.columns == plain.columns
 
 
 @over()
 def test_a_limit_is_of_each_split_and_takes_as_much_of_each_class(
     source: Source, tmp_path: Path
 ) -> None:
-    """Of 12 + 6 and of 4 + 2; those of one class are drawn, not the first. A mask has classes
-    of its own."""
+    """Those of one class are drawn, not the first. A mask has classes of its own."""
     rows = [replace(row, label=n % 2) for n, row in enumerate(ROWS)] if source.marked else ROWS
     raw = source.made(tmp_path / "few", rows, limit=3).read()
-    assert raw.test is not None
-    for split in (raw.train, raw.test):
+    for split in splits(raw).values():
         values = source.values(raw, split)
         assert values == sorted(values) and len(values) == 3
         assert source.labels(split) == [rows[value].label for value in values]
         assert source.marked or counts(source.labels(split)) == [2, 1]
     assert source.values(raw, raw.train)[:2] != [0, 1]
-    whole = source.made(tmp_path / "all", limit=1000).read()
-    assert whole.test is not None
-    assert counts(source.labels(whole.train)) == SIZES["train"]
-    assert counts(source.labels(whole.test)) == SIZES["test"]
+    whole = splits(source.made(tmp_path / "all", limit=1000).read())
+    assert {name: counts(source.labels(split)) for name, split in whole.items()} == SIZES
     if not source.marked:
         refused(source, Named("limit", "1 is too few for 2 classes"), tmp_path / "one", limit=1)
 
 
 @over("missing_group")
-def test_a_limit_keeps_groups_whole(source: Source, tmp_path: Path) -> None:
+def test_a_limit_keeps_groups_whole_and_says_so(source: Source, tmp_path: Path) -> None:
     raw = source.made(tmp_path, grouped=True, limit=9).read()
     assert raw.train.groups is not None
-    assert set(np.unique(raw.train.groups, return_counts=True)[1]) == {2}
-    assert len(raw.train.groups) == 8 and any(
-        "groups" in note or "patients" in note for note in raw.notes
-    )
+    assert np.unique(raw.train.groups, return_counts=True)[1].tolist() == [2] * 4
+    assert raw.notes[0].startswith("train has 8 samples, 9 were asked for")
 
 
 # ---- the digest, and the header ------------------------------------------------------------------
@@ -120,8 +126,9 @@ def test_the_digest_is_of_the_content_and_the_options_that_select(
     assert digest() == digest(validation=0.4) == digest(augment="flip") == found  # elsewhere
     others = [digest(changed(value=20)), digest(changed(label=1)), digest(limit=4)]
     if source.missing_group is not None:
-        regrouped = changed(group="g7")
-        others += [digest(grouped=True), digest(regrouped, grouped=True)]
+        others += [digest(grouped=True), digest(changed(group="g7"), grouped=True)]
+        if source.group is not None:
+            assert digest(grouped=True, group=None) not in others
     if source.splits is not None:
         only = {"train": source.splits.format("train")}
         others.append(digest(splits=only))
@@ -148,8 +155,21 @@ def test_the_header_says_the_same_as_the_samples(
     assert header.names == samples.names
     if header.labels is not None:  # of all, or one of each class
         assert set(header.labels.tolist()) == set(samples.labels.tolist())
+        if len(header.labels) == len(samples.labels):
+            assert header.labels.tolist() == samples.labels.tolist()
     assert {*header.rows} <= {*data.source_rows()}
     assert data.source_digest() == replace(data, validation=0.4).source_digest()
+
+
+@over()
+def test_the_rows_of_a_header_are_of_test_alone(source: Source, tmp_path: Path) -> None:
+    """Counted in their file; a file of a sample is a row, and those of objects are by split."""
+    data = source.made(tmp_path)
+    rows, whole = data.samples_header().rows, data.source_rows()
+    if source.file.startswith("a."):
+        assert [found.tolist() for found in rows.values()] == [list(range(18, 24))]
+    elif source is not SOURCES["tree_bank"]:  # which looks at none
+        assert {*rows} < {*whole}
 
 
 @over(but="objects")  # they are written whole or not at all
@@ -160,7 +180,8 @@ def test_the_header_and_the_digest_read_no_sample_but_the_first(
     bad = source.made(tmp_path / "bad", changed(value=None))
     header = bad.samples_header()
     assert header._replace(rows={}, labels=None) == good._replace(rows={}, labels=None)
-    assert re.fullmatch("[0-9a-f]{64}", bad.source_digest())
+    none = source.made(tmp_path / "none", [replace(row, value=None) for row in ROWS])
+    assert re.fullmatch("[0-9a-f]{64}", none.source_digest())
 
 
 # ---- what is wrong -------------------------------------------------------------------------------
@@ -225,8 +246,7 @@ def test_what_memory_does_not_hold_is_refused(
     """A byte less than the samples take."""
     assert source.memory is not None
     raw = source.made(tmp_path / "a").read()
-    assert raw.test is not None
-    needed = raw.train.images.nbytes + raw.test.images.nbytes
+    needed = sum(split.images.nbytes for split in splits(raw).values())
     monkeypatch.setattr(source.memory, lambda: needed)
     again = source.made(tmp_path / "b").read()
     assert np.array_equal(again.train.images, raw.train.images)
