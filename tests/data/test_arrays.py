@@ -10,7 +10,6 @@ from sklearn.datasets import load_digits, load_wine
 
 from study.notebook.objects import given_in, keep
 from study.notebook.places import OnPipe
-from trainables.data import find
 from trainables.data.arrays import Arrays
 from trainables.data.digits import Digits
 from trainables.loading.cache import load_split, prepare
@@ -31,10 +30,6 @@ def digits(tmp_path: Path) -> Path:
     images = numbers.astype(np.uint8).reshape(-1, 1, 8, 8)
     splits = {"train": (images[:1500], labels[:1500]), "test": (images[1500:], labels[1500:])}
     return kept(tmp_path / "mine", splits)
-
-
-def test_is_found_by_its_name() -> None:
-    assert find("arrays") is Arrays
 
 
 def test_reads_the_pixels_that_scikit_learn_has(digits: Path) -> None:
@@ -68,31 +63,6 @@ def test_its_splits_are_those_of_our_digits(tmp_path: Path) -> None:
     for name in ("train", "validation"):
         assert load_split(mine, name).images.equal(load_split(ours, name).images)
         assert load_split(mine, name).labels.equal(load_split(ours, name).labels)
-
-
-def test_the_digest_is_of_the_samples_and_not_of_the_place(digits: Path, tmp_path: Path) -> None:
-    data = Arrays(path=str(digits))
-    before = data.source_digest()
-    assert Arrays(path=str(digits), limit=100).source_digest() != before
-    assert Arrays(path=str(digits), augment="flip").source_digest() == before
-    moved = digits.rename(tmp_path / "elsewhere")
-    assert Arrays(path=str(moved)).source_digest() == before
-
-
-def test_a_limit_takes_as_many_of_each_class(digits: Path) -> None:
-    raw = Arrays(path=str(digits), limit=100).read()
-    assert raw.test is not None and len(raw.test.labels) == 100
-    assert np.bincount(raw.train.labels).tolist() == [10] * 10
-
-
-def test_the_header_says_the_same_as_the_samples(digits: Path) -> None:
-    data = Arrays(path=str(digits), limit=50)
-    header = data.samples_header()
-    samples = data.samples()
-    assert header.shape == samples.images.shape[1:] == (1, 8, 8)
-    assert header.labels is not None and header.labels.tolist() == samples.labels.tolist()
-    assert header.names == samples.names
-    assert {*header.rows} < {*data.source_rows()}  # of test alone, and of train too
 
 
 def test_rows_keep_their_columns_and_are_warned_of(tmp_path: Path) -> None:

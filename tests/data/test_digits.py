@@ -3,12 +3,7 @@
 import numpy as np
 import pytest
 
-from trainables.data import find
 from trainables.data.digits import Digits
-
-
-def test_is_found_by_its_name():
-    assert find("digits") is Digits
 
 
 def test_has_the_images_of_the_uci_description():
@@ -42,10 +37,3 @@ def test_is_what_scikit_learn_loads():
     data, theirs = Digits().read(), load_digits()
     assert np.array_equal(data.train.images[:, 0], theirs.images)
     assert np.array_equal(data.train.labels, theirs.target)
-
-
-def test_digest_is_of_the_bytes_and_not_of_the_options_that_come_later():
-    assert (
-        Digits().source_digest()
-        == Digits(augment="flip", padding=4, validation=0.5).source_digest()
-    )

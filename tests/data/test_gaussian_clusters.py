@@ -85,14 +85,6 @@ def test_each_option_makes_other_data_of_another_digest() -> None:
         GaussianClusters(flipped=0.6)
 
 
-def test_the_header_is_of_the_samples() -> None:
-    clusters = GaussianClusters()
-    header, samples = clusters.samples_header(), clusters.samples()
-    assert header.shape == samples.images.shape[1:] and header.columns == samples.columns
-    assert header.names == samples.names and header.labels is not None
-    assert set(header.labels) == set(samples.labels) and len(samples.labels) == 1000
-
-
 @cache
 def of_the_study(label: str) -> Learner:
     spec = read_spec(TOY)

@@ -74,14 +74,6 @@ def test_lists_say_which_images_a_split_has(tmp_path: Path) -> None:
     assert len(named.samples().images) == 1 and named.samples_header().shape == (3, 4, 6)
 
 
-def test_groups_of_a_folder(tmp_path: Path) -> None:
-    root = folder(tmp_path / "set")
-    rows = "".join(f"images/{number}.png,{number // 2}\n" for number in range(4))
-    (tmp_path / "g.csv").write_text(f"file,group\n{rows}")
-    raw = masked(root, group=str(tmp_path / "g.csv")).read()
-    assert raw.train.groups.tolist() == [0, 0, 1, 1]
-
-
 def changed(root: Path, name: str, content: bytes | None) -> None:
     if content is None:
         (root / name).unlink()
@@ -93,16 +85,13 @@ def changed(root: Path, name: str, content: bytes | None) -> None:
 @pytest.mark.parametrize(
     ("files", "said"),
     [
-        ({"masks/2.png": None}, "1 image of {root} has no mask, e.g. 2.png. masks/NAME.png is"),
         ({"images/1.png": None, "images/2.png": None}, "2 masks of {root} have no image, e.g. 1"),
         ({"images/2.jpg": b""}, "2.jpg and 2.png have one name"),
         ({"images/train/7.png": b""}, "{root}/images/train is a folder. Move its files up"),
         ({"masks/2.png": encoded(MASKS[2], kind="jpeg")}, "{root}/masks/2.png: the mask is a JPEG"),
-        ({"masks/2.png": encoded(WRONG)}, "no mask of train has the class 3"),
         ({"images/3.png": photo(0, (4, 5))}, "{root}/images/3.png is 5x4 pixels, {root}/images/0"),
         ({"train.txt": b"0\n1\n8\n9\n"}, "train.txt has 2 names without an image, e.g. '8'"),
         ({"train.txt": b"0\n1\n0.png\n"}, "train.txt has '0' more than once"),
-        ({"test.txt": b"0\n"}, "no split of {root} is called train"),
         ({"train.txt": b"0\n1\n", "test.txt": b"1\n"}, "test.txt has '1', which {root}/train.txt"),
     ],
 )

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from trainables.data import find
 from trainables.data.text import Text
 from trainables.dataset import RawData, RawSplit
 from trainables.problems import FieldError
@@ -95,14 +94,6 @@ def test_folders_have_the_same_texts(tmp_path: Path) -> None:
     assert np.array_equal(same.train.images, raw.train.images) and same.test is None
 
 
-def test_a_text_that_moves_to_another_class_changes_the_digest(tmp_path: Path) -> None:
-    path = folder_of(tmp_path / "a", ROWS, False)
-    before = texts(path).source_digest()
-    assert texts(path).source_digest() == before
-    (path / "no" / "1.txt").rename(path / "yes" / "1.txt")
-    assert texts(path).source_digest() != before
-
-
 def test_every_option_that_selects_is_in_the_digest(tmp_path: Path) -> None:
     path = saved(ROWS, tmp_path / "a.csv")
     (tmp_path / "v.txt").write_text("good 1.0 2.0\n")
@@ -114,10 +105,6 @@ def test_every_option_that_selects_is_in_the_digest(tmp_path: Path) -> None:
     assert texts(path, vectors=str(tmp_path / "v.txt")).source_digest() not in digests
 
 
-def test_is_found_by_its_name() -> None:
-    assert find("text") is Text
-
-
 def refused(path: Path, **options: Any) -> FieldError:
     with pytest.raises(FieldError) as caught:
         texts(path, **options).read()
@@ -125,12 +112,7 @@ def refused(path: Path, **options: Any) -> FieldError:
     return caught.value
 
 
-def test_bad_texts_are_named_with_their_row(tmp_path: Path) -> None:
-    gap = ROWS.assign(text=["a", "b", None, "d", "e", "f"])
-    for ending in ("csv", "parquet"):
-        error = refused(saved(gap, tmp_path / f"gap.{ending}"))
-        assert error.path == "text"
-        assert error.problem.startswith(f"{tmp_path / f'gap.{ending}'}, row 2: the text is missing")
+def test_texts_that_are_not_utf8_are_named_with_their_row(tmp_path: Path) -> None:
     (tmp_path / "latin.csv").write_bytes(b"text,y\ngood,1\nd\xe9j\xe0,0\n")
     assert refused(tmp_path / "latin.csv").problem.startswith(
         f"{tmp_path / 'latin.csv'}, line 3 is not UTF-8"
@@ -138,9 +120,6 @@ def test_bad_texts_are_named_with_their_row(tmp_path: Path) -> None:
     column = pa.array([b"good", b"d\xe9j\xe0"], pa.binary()).view(pa.string())
     pq.write_table(pa.table({"text": column, "y": [0, 1]}), tmp_path / "latin.parquet")
     assert "row 1: the text is not UTF-8" in refused(tmp_path / "latin.parquet").problem
-    folder = folder_of(tmp_path / "folder", ROWS, False)
-    (folder / "no" / "1.txt").write_bytes(b"d\xe9j\xe0")
-    assert f"{folder / 'no' / '1.txt'}: is not UTF-8 at byte 1" in refused(folder).problem
 
 
 @pytest.mark.parametrize(

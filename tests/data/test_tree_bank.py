@@ -132,13 +132,6 @@ def test_binary_leaves_neutral_sentences_out_and_neutral_nodes_unlabelled(tmp_pa
     assert raw.validation.labels.tolist() == [0] and raw.test.labels.tolist() == [1, 1]
 
 
-def test_a_limit_takes_some_of_each_class(tmp_path: Path) -> None:
-    lines = "(0 a)\n(0 b)\n(0 c)\n(4 d)\n(4 e)\n(4 f)\n"
-    raw = bank(tmp_path, lines, lines, lines, limit=4).read()
-    for split in (raw.train, raw.validation, raw.test):
-        assert split is not None and split.labels.tolist() == [0, 0, 1, 1]
-
-
 def words_of(raw: RawData, sample: np.ndarray) -> list[str]:
     assert raw.words is not None
     return ["" if number == 0 else raw.words.all[number - 2] for number in sample[:, 0]]
@@ -191,8 +184,6 @@ def test_sources_that_cannot_be_used(tmp_path: Path) -> None:
     assert "is not a folder" in refused(lambda: TreeBank(path=str(tmp_path / "trian.txt")))
     found = refused(lambda: bank(tmp_path, f"{LINE}\n(0 bad)\n", "(2 a)\n"))
     assert "dev.txt has no tree that is positive or negative" in found
-    found = refused(lambda: bank(tmp_path, f"{LINE}\n", "(3 a)\n"))
-    assert found == f"classes: no tree of {tmp_path / 'train.txt'} is negative. Add some."
     found = refused(lambda: bank(tmp_path, "(3 a)\n(0 (0 a) (2 a))\n", "(3 a)\n"))
     assert "has one word alone, 'a'" in found
     found = refused(lambda: bank(tmp_path, f"{LINE}\n(0 b)\n", vectors=str(tmp_path / "no")))

@@ -6,11 +6,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import json
 import re
 import shlex
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +25,8 @@ from sklearn.datasets import load_digits
 
 import study
 from study.cli import calstudy as command_line
-from study.machines.cluster_files import TEMPLATES, _minutes, kubernetes_name
+from study.commands.init import KINDS
+from study.machines.cluster_files import _minutes, kubernetes_name
 from study.machines.wheel import installed_wheel
 from tests.hosts import CHECKOUT
 from tests.study.command_line import calstudy, here
@@ -192,10 +196,76 @@ def test_what_installs_the_wheel_lies_beside_it(folder: Path) -> None:
     assert refused("aws").startswith(f"{name}: is there already, of other code.")
 
 
-@pytest.mark.parametrize("template", ["slurm.sbatch", "Dockerfile", "kuberay.yaml", "aws.yaml"])
-def test_each_says_what_it_was_tried_on(template: str) -> None:
-    top = " ".join((TEMPLATES / template).read_text().replace("\n#", " ").split())[:2500].lower()
-    assert any(words in top for words in ("never run", "not been built"))
+# ---- every kind ----------------------------------------------------------------------------------
+
+
+def read_yaml(text: str) -> None:
+    assert all(isinstance(part, dict) for part in yaml.safe_load_all(text))
+
+
+def read_script(text: str) -> None:
+    subprocess.run(["bash", "-n"], input=text, text=True, check=True)
+
+
+def read_dockerfile(text: str) -> None:
+    """Each line that continues none is a comment or an instruction."""
+    lines = text.replace("\\\n", "").splitlines()
+    found = {line.partition(" ")[0] for line in lines if line and not line.startswith("#")}
+    assert found == {"FROM", "ARG", "COPY", "RUN", "ENV", "USER", "WORKDIR", "CMD"}
+
+
+READERS: dict[str, Callable[[str], object]] = {
+    ".yaml": read_yaml,
+    ".sbatch": read_script,
+    ".json": json.loads,
+    "": read_dockerfile,
+}
+# What stands where something of the user's belongs.
+PLACEHOLDER = re.compile(r"REGISTRY/|=NAME\b|\b192\.0\.2\.|-0{8}")
+
+
+def written(kind: str) -> tuple[dict[str, str], list[str]]:
+    """The files of text of a kind, by name, its own first; and what is to be done next."""
+    spec = ["mine.yaml"] if kind in ("slurm", "kuberay") else []
+    told = here("init", kind, *spec).splitlines()
+    names = [Path(line[6:]) for line in told if line.startswith("wrote ")]
+    texts = {name.name: name.read_text() for name in names if name.suffix in READERS}
+    return texts, [line[6:] for line in told if line.startswith("next: ")]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_file_is_whole_and_our_parser_knows_its_commands(folder: Path, kind: str) -> None:
+    """Those of comments, values and what is to be done next; test_slurm.py has those of scripts."""
+    texts, then = written(kind)
+    assert then
+    commands = [line for line in then if line.startswith("calstudy ")]
+    for name, text in texts.items():
+        assert "{{" not in text
+        READERS[Path(name).suffix](text)
+        commands += re.findall(r"(?:#  +| # |: |`)(calstudy [a-z]+ [^#`$:\n]+)(?![^`\n]*\$)", text)
+    for line in commands:
+        checked_words(line.partition("  ")[0])  # what it does stands beside it
+    assert commands or kind in ("slurm", "docker")
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("study", "embeddings")])
+def test_a_file_for_a_cluster_says_what_was_tried_and_what_to_change(
+    folder: Path, kind: str
+) -> None:
+    """Its first comment; and each line with a placeholder is marked, where it is said that lines
+    are."""
+    texts, then = written(kind)
+    text, *_ = texts.values()
+    comment = takewhile(lambda line: line.startswith("#"), text.splitlines())
+    top = " ".join(line.lstrip("#! ") for line in comment)
+    assert "Never run: " in top or "has not been built" in top
+    assert re.search(r"(Validated|checked|tried|takes it|Run) (with|against|without|by) ", top)
+    rest = [line for line in text.splitlines() if not line.startswith("# ")]
+    marked = [line for line in rest if "# <-" in line]
+    assert bool(marked) == (kind != "docker")
+    assert {line for line in rest if PLACEHOLDER.search(line)} <= {*marked}
+    if kind in ("aws", "local"):
+        assert then[0].startswith("change the lines marked <- in ")
 
 
 # ---- the wheel -----------------------------------------------------------------------------------
