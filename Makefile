@@ -36,7 +36,7 @@ quick: .venv/installed-for-tests lint  ## lint, types and the tests that take le
 	$(BIN)/python -m pytest --numprocesses 2 -m "not slow and not platform" --quiet
 
 # The files of tests whose wordings are written anew; without FILES=..., all that have some.
-FILES = $(shell grep -rl "approved(" tests --include="test_*.py")
+FILES = $(shell grep -rlw approved tests --include="test_*.py")
 
 approve: .venv/installed-for-tests  ## write the approved wordings anew, or those of FILES=tests/...; read their diff
 	$(PYTEST) --approve $(FILES)
