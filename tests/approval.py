@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 HEADER = re.compile(r"^=== (.+)\n", re.MULTILINE)
 VERSION = re.compile(r"(?<![\w.])\d+(?:\.\d+){2,}(?:[+.]?\w+)*")
 # A digit in a word (`float32`, `attempt-1`, `UTF-8`) is part of a name.
-NUMBER = re.compile(r"(?<!\w)(?<![A-Za-z_]-)\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]?\d+)?")
+NUMBER = re.compile(r"(?<!\w)(?<![A-Za-z_]-)[+-]?\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]?\d+)?")
 
 
 def plain(text: str, places: dict[str, object], base: Path) -> str:

@@ -78,7 +78,7 @@ def said_of(folder: Path, *words: str, name: str = "test_it.py", ci: str = "") -
         ("in {base}/storage3.", "in PATH."),
         (f"{ROOT}/study/cli.py", "ROOT/study/cli.py"),
         ("ray 2.60.1, torch 2.11.0+cpu.", "ray VERSION, torch VERSION."),
-        ("-0.1, 1e-06, 3,001, 95% and [4, 0]", "-N, N, N, N% and [N, N]"),
+        ("-0.1, 1e-06, 3,001, 95% and [4, 0]", "N, N, N, N% and [N, N]"),
         ("float32, UTF-8, attempt-1, focal/0001", "float32, UTF-8, attempt-1, focal/N"),
         ("trailing  \nspace\n", "trailing\nspace"),
     ],
