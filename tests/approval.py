@@ -117,7 +117,7 @@ class Approvals:
         before = sum(key == name or key.startswith(f"{name} ") for key in wordings.asked)
         key = f"{name} {before + 1}" if before else name
         said = wordings.asked[key] = plain(text, places, base)
-        assert not HEADER.search(f"{said}\n"), "a wording cannot have a line that is a header"
+        assert said and not HEADER.search(f"{said}\n"), "a wording is not empty and has no header"
         if self._renew:
             return
         approved = wordings.read().get(key, "")
