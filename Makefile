@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help study test first-tier platform quick lint chaos compare clean
+.PHONY: help study test first-tier platform quick approve lint chaos compare clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -18,10 +18,10 @@ study: .venv/installed  ## train the digits study, confirm its front, draw figur
 	$(BIN)/calstudy answer digits --storage studies
 
 # One thread for each of pytest's processes: more of them wait for each other.
-test platform quick: export OMP_NUM_THREADS := 1
+test platform quick approve: export OMP_NUM_THREADS := 1
 # Empty: Python keeps what it has compiled, though an image may say otherwise. Without, each process
 # compiles all tests and all of calstudy.
-test platform quick: export PYTHONDONTWRITEBYTECODE :=
+test platform quick approve: export PYTHONDONTWRITEBYTECODE :=
 
 # Every test of a file in one process; a process that dies ends the run.
 PYTEST := $(BIN)/python -m pytest --numprocesses 3 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder
@@ -37,6 +37,12 @@ platform: .venv/installed-for-tests  ## the tests with hosts, services, a browse
 
 quick: .venv/installed-for-tests lint  ## lint, types and the tests that take less than a second each
 	$(BIN)/python -m pytest --numprocesses 2 -m "not slow and not platform" --quiet
+
+# The files of tests whose wordings are written anew; without FILES=..., all that have some.
+FILES = $(shell grep -rlw approved tests --include="test_*.py")
+
+approve: .venv/installed-for-tests  ## write the approved wordings anew, or those of FILES=tests/...; read their diff
+	$(PYTEST) --approve $(FILES)
 
 lint: .venv/installed-for-tests  ## ruff and mypy
 	$(BIN)/ruff check .

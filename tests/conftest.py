@@ -15,7 +15,7 @@ from sqlalchemy import Engine, event
 
 from benchmarks.chaos.postgres import Postgres, missing
 from benchmarks.chaos.processes import heed_signals
-from tests import shared, tiers
+from tests import approval, shared, tiers
 from tests.hosts import Host, network, refusal, start_head, start_worker
 from trainables import plugins
 
@@ -118,6 +118,15 @@ def raised_cluster(shared: Path) -> Iterator[Cluster]:
         with ThreadPoolExecutor() as pool:
             list(pool.map(lambda worker: start_worker(worker, head, cpus=2), workers))
         yield Cluster(head, (workers[0], workers[1]), shared)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--approve", action="store_true", help="write the approved wordings anew")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The fixture `approved`, and what it needs."""
+    config.pluginmanager.register(approval.Approvals(config))
 
 
 @pytest.hookimpl(optionalhook=True)  # pytest-xdist's

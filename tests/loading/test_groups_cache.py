@@ -3,7 +3,7 @@
 import hashlib
 import json
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from trainables.loading.shift import ShiftSet, unseen_shift
 from trainables.loading.trial_data import TrialData, meta_notes
 from trainables.problems import FieldError
 
+Approved = Callable[..., None]
 CPU = torch.device("cpu")
 SPLITS = ("train", "validation", "test")
 PATIENTS = 30
@@ -107,48 +108,53 @@ def test_the_share_of_validation_does_not_move_the_sealed_test() -> None:
     assert patients_of(one, "test") == patients_of(other, "test")
 
 
-def test_a_size_that_whole_patients_cannot_have_is_said() -> None:
+def test_a_size_that_whole_patients_cannot_have_is_said(approved: Approved) -> None:
     """A fifth of 24 patients is five of them, 30 images, where 28.8 are asked for."""
     (said,) = prepare(Hospital(), 0).notes
-    assert said == (
-        "validation has 30 samples, 29 were asked for: patients are kept whole, the largest has 6"
-    )
+    assert "validation has 30" in said and "29 " in said and "has 6" in said
+    approved(said)
 
 
-def test_a_class_of_too_few_patients_is_refused() -> None:
+def test_a_class_of_too_few_patients_is_refused(approved: Approved) -> None:
     train = images_of([0, 2, 4, 6, 8, 1, 3])
     with pytest.raises(FieldError) as refused:
         prepare(Hospital(given={"train": train}), 0)
-    assert str(refused.value) == (
-        "class 'b' has too few patients to split: train has 2, but train, test, validation need"
-        " one each. Add some, or remove the class."
-    )
+    said = str(refused.value)
+    assert "'b'" in said and "patients" in said and "train has 2," in said
+    assert "train, test, validation" in said
+    approved(said)
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "found"),
     [
-        ({"groups": np.zeros(6)}, "groups of train are float64 [6], must be int64 [12]."),
-        ({"groups": np.arange(11)}, "groups of train are int64 [11], must be int64 [12]."),
-        ({"groups": ["a"] * 12}, "groups of train are list, must be int64 [12]."),
+        ({"groups": np.zeros(6)}, "float64 [6]"),
+        ({"groups": np.arange(11)}, "int64 [11]"),
+        ({"groups": ["a"] * 12}, "list"),
     ],
+    ids=["type", "length", "no array"],
 )
-def test_groups_of_an_extension_are_checked(given: dict[str, Any], said: str) -> None:
+def test_groups_of_an_extension_are_checked(
+    given: dict[str, Any], found: str, approved: Approved
+) -> None:
     with pytest.raises(FieldError) as refused:
         prepare(Hospital(given={"train": images_of([0, 1], **given)}), 0)
-    assert str(refused.value) == said
+    said = str(refused.value)
+    assert "groups of train" in said and f" {found}, " in said and "int64 [12]" in said
+    approved(said)
 
 
-def test_all_splits_have_groups_or_none() -> None:
+def test_all_splits_have_groups_or_none(approved: Approved) -> None:
     test = images_of([40, 41], groups=None)
-    with pytest.raises(FieldError, match="train has groups, test has none"):
+    with pytest.raises(FieldError, match=r"train .*, test ") as refused:
         prepare(Hospital(given={"test": test}), 0)
+    approved(str(refused.value))
 
 
 # ---- what the source's own splits share ----------------------------------------------------------
 
 
-def test_patients_that_are_in_two_splits_are_counted() -> None:
+def test_patients_that_are_in_two_splits_are_counted(approved: Approved) -> None:
     given = {
         "train": images_of(list(range(PATIENTS))),
         "validation": images_of([7, 40, 41], seed=1),
@@ -158,28 +164,32 @@ def test_patients_that_are_in_two_splits_are_counted() -> None:
     test = [patient for patient in patients_of(prepared, "test") if patient in (7, 8, 9)]
     both = [patient for patient in patients_of(prepared, "test") if patient in (7, 41)]
     name = {7: "p7"}
-    assert prepared.shared == (
-        f"3 patients of test are also in train, e.g. {name.get(test[0], test[0])}: numbers on test"
-        " are optimistic",
-        "1 patient of validation is also in train, e.g. p7: numbers on validation are optimistic",
-        f"2 patients of test are also in validation, e.g. {name.get(both[0], both[0])}: numbers on"
-        " test are optimistic",
-    )
+    one, two = (name.get(patient, patient) for patient in (test[0], both[0]))
+    for said, words in zip(
+        prepared.shared,
+        (
+            ["3 patients of test", "in train", f"e.g. {one}:"],
+            ["1 patient of validation", "in train", "e.g. p7:"],
+            ["2 patients of test", "in validation", f"e.g. {two}:"],
+        ),
+        strict=True,
+    ):
+        assert all(word in said for word in words)
+        approved(said, patient=said.partition("e.g. ")[2].partition(":")[0])
     assert prepared.groups == {"train": 30, "validation": 3, "test": 5}
 
 
 def test_carved_splits_share_patients_with_the_sources_own_alone() -> None:
     prepared = prepare(Hospital(given={"test": images_of([7, 40], seed=1)}), 0)
     there = next(name for name in ("train", "validation") if 7 in patients_of(prepared, name))
-    assert prepared.shared == (
-        f"1 patient of test is also in {there}, e.g. p7: numbers on test are optimistic",
-    )
+    (said,) = prepared.shared
+    assert "1 patient of test" in said and f"in {there}, e.g. p7:" in said
 
 
 # ---- meta ----------------------------------------------------------------------------------------
 
 
-def test_meta_has_whole_patients() -> None:
+def test_meta_has_whole_patients(approved: Approved) -> None:
     prepared = prepare(Hospital(), 0)
     data = TrialData(prepared, CPU, "none", None)
     rest, meta = data.with_meta(0.1, 0)
@@ -190,12 +200,12 @@ def test_meta_has_whole_patients() -> None:
     assert meta.groups is not None
     numbers = stored(prepared, "train_groups")[meta.rows]
     assert meta.groups.tolist() == numbers.tolist()
-    assert meta_notes(prepared, 0.1, 0, "patients") == (
-        "meta has 12 samples, 11 were asked for: patients are kept whole, the largest has 6",
-    )
+    (said,) = meta_notes(prepared, 0.1, 0, "patients")
+    assert "meta has 12" in said and "11 " in said and "has 6" in said
+    approved(said)
 
 
-def test_a_class_of_one_patient_is_not_in_meta() -> None:
+def test_a_class_of_one_patient_is_not_in_meta(approved: Approved) -> None:
     splits = {"validation": images_of([40, 41], 1), "test": images_of([42, 43], 2)}
     train = images_of([0, 2, 4, 6, 8, 1])
     data = TrialData(prepare(Hospital(given={"train": train, **splits}), 0), CPU, "none", None)
@@ -203,8 +213,10 @@ def test_a_class_of_one_patient_is_not_in_meta() -> None:
     assert set(rest.labels.tolist()) == {0, 1} and set(meta.labels.tolist()) == {0}
     two = {"train": images_of([0, 1]), **splits}
     data = TrialData(prepare(Hospital(given=two), 0), CPU, "none", None)
-    with pytest.raises(FieldError, match=r"data\.meta: train has too few groups to hold any out"):
+    with pytest.raises(FieldError) as refused:
         data.with_meta(0.2, 0)
+    assert refused.value.path == "data.meta"
+    approved(str(refused.value))
 
 
 # ---- shift sets ----------------------------------------------------------------------------------
@@ -227,7 +239,7 @@ class Later(Dataset):
         return Samples(images, labels, {0: "a", 1: "b"}, groups=groups, group_names=self.names)
 
 
-def test_a_shift_set_tells_which_patients_the_study_has() -> None:
+def test_a_shift_set_tells_which_patients_the_study_has(approved: Approved) -> None:
     prepared = prepare(Hospital(), 0)
     test = patients_of(prepared, "test")
     mine = patients_of(prepared, "train")[0], patients_of(prepared, "validation")[0]
@@ -235,10 +247,8 @@ def test_a_shift_set_tells_which_patients_the_study_has() -> None:
     found = unseen_shift(ShiftSet(others), {}, prepared)
     for _ in range(2):  # decoded, and from the cache
         assert found.shared is not None and found.groups is not None
-        assert found.shared == (
-            "2 groups of it are also in the study's train or validation split, e.g. Ms A: numbers"
-            " on it are optimistic"
-        )
+        assert "2 groups" in found.shared and "e.g. Ms A:" in found.shared
+        approved(found.shared)
         assert found.groups.tolist() == np.repeat(others.patients, EACH).tolist()
         found = unseen_shift(ShiftSet(others), {}, prepared)
     new = unseen_shift(ShiftSet(Later(patients=(50, 51))), {}, prepared)
@@ -262,7 +272,7 @@ def test_one_patient_has_one_number_in_another_file(tmp_path: Path) -> None:
     assert found.groups is not None and found.groups.tolist() == [3, 70]
     seen = {*stored(prepared, "train_group_keys"), *stored(prepared, "validation_group_keys")}
     assert (found.shared is not None) == (3 in seen)
-    assert found.shared is None or found.shared.startswith("1 patient of it is also in")
+    assert found.shared is None or found.shared.startswith("1 patient ")
 
 
 # ---- a frozen network ----------------------------------------------------------------------------
@@ -311,7 +321,7 @@ def rows_in(prepared: Prepared) -> dict[str, list[bytes]]:
     return {split: [one.tobytes() for one in stored(prepared, split)] for split in SPLITS}
 
 
-def test_identical_samples_are_in_one_split() -> None:
+def test_identical_samples_are_in_one_split(approved: Approved) -> None:
     """Also where their labels differ: 0 and 161 are of two classes."""
     dataset = of(bare(200, copies=PAIRS))
     prepared = prepare(dataset, 0)
@@ -326,9 +336,8 @@ def test_identical_samples_are_in_one_split() -> None:
     assert load_split(prepared, "train").groups is None
     numbers = stored(prepared, "train_copies")
     assert numbers.tolist() == by_first_appearance(found["train"])
-    assert prepared.notes[0] == (
-        "61 of 200 images of train are copies of others, and stay in one split with them"
-    )
+    assert "61 of 200 images of train" in prepared.notes[0]
+    approved(prepared.notes[0])
     rest, meta = TrialData(prepared, CPU, "none", None).with_meta(0.2, 0)
     train = np.array(found["train"])
     assert len(meta) and not set(train[meta.rows]) & set(train[rest.rows])
@@ -383,7 +392,7 @@ def test_an_old_cache_is_looked_at_once(
     assert prepare(dataset, 0, begun="0" * 64).digest == new.digest
 
 
-def test_a_required_digest_is_made_by_its_rule() -> None:
+def test_a_required_digest_is_made_by_its_rule(approved: Approved) -> None:
     dataset = of(bare(200, copies=PAIRS))
     digests = data_digests(dataset, 0)
     apart = prepare(dataset, 0, digest=digests.apart)
@@ -393,11 +402,15 @@ def test_a_required_digest_is_made_by_its_rule() -> None:
     assert not any("stay in one split" in note for note in apart.notes)
     together = prepare(dataset, 0, digest=digests.together)
     assert together.digest == digests.together == prepare(dataset, 0).digest
-    with pytest.raises(FieldError, match="data: its digest is"):
+    with pytest.raises(FieldError) as refused:
         prepare(dataset, 0, digest="0" * 64)
+    assert refused.value.path == "data"
+    digest, given = digests.apart[:12], "0" * 12
+    assert digest in str(refused.value) and given in str(refused.value)
+    approved(str(refused.value), digest=digest, given=given)
 
 
-def test_identical_samples_of_the_sources_own_splits_are_counted() -> None:
+def test_identical_samples_of_the_sources_own_splits_are_counted(approved: Approved) -> None:
     train = bare(200)
     test = bare(50, seed=1)
     test.images[:3] = train.images[4:7]
@@ -406,10 +419,10 @@ def test_identical_samples_of_the_sources_own_splits_are_counted() -> None:
     dataset = of(train, test=test, validation=validation)
     prepared = prepare(dataset, 0)
     assert prepared.digest == data_digests(dataset, 0).apart
-    assert prepared.notes == (
-        "3 images of test are also in train, byte for byte: numbers on test are optimistic",
-        "1 image of test is also in validation, byte for byte: numbers on test are optimistic",
-    )
+    of_train, of_validation = prepared.notes
+    assert "3 images of test" in of_train and "in train" in of_train
+    assert "1 image of test" in of_validation and "in validation" in of_validation
+    approved("\n".join(prepared.notes))
 
 
 def test_rows_of_few_whole_numbers_are_no_copies() -> None:

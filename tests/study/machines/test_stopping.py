@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from textwrap import dedent, indent
@@ -14,12 +15,14 @@ from typing import Any
 
 import pytest
 
-from study.machines import leaving
+from study.machines import leaving, stopping
+from study.machines.heeding import last_word
 from study.machines.leaving import MARK, end_marked
 from tests.patience import patient, wait_until
 
-LAST_WORD = "stopped by {}; run the same command again to resume.\n"
-ANSWER = "stopping; once more ends it now.\n"
+# Approved as it is said; where, when and how often is asserted.
+LAST_WORD = f"{last_word('{}')}\n"
+ANSWER = f"{stopping.ANSWER}\n"
 UNANSWERED = 600.0
 BEGIN = """
 import ctypes, subprocess, threading, time
@@ -87,12 +90,14 @@ def ended(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
-def test_at_once_where_nothing_is_deferred(name: str) -> None:
+def test_at_once_where_nothing_is_deferred(name: str, approved: Callable[..., None]) -> None:
     process = program(READY, answer=UNANSWERED)
     assert first_line(process) == "ready"
     process.send_signal(signal.Signals[name])
     shown, said = process.communicate(timeout=patient(60))
     assert (process.returncode, shown, said) == (75, LAST_WORD.format(name), "")
+    assert name in shown and shown.count("\n") == 1
+    approved(shown)
 
 
 def test_within_text_that_is_executed(tmp_path: Path) -> None:
@@ -138,7 +143,7 @@ def test_a_process_that_does_not_come_back_is_ended_with_all_it_started(name: st
     wait_until(lambda: ended(child), 30)
 
 
-def test_the_last_word_is_the_last() -> None:
+def test_the_last_word_is_the_last(approved: Callable[..., None]) -> None:
     """A main thread that came back while it was ended printed its summary after it."""
     process = program("""
         leave = stopping.leave_in_place_of_this
@@ -155,6 +160,7 @@ def test_the_last_word_is_the_last() -> None:
     *before, last = shown.splitlines(keepends=True)
     assert last == LAST_WORD.format("SIGTERM") and set(before) <= {"a line\n", ANSWER}
     assert before.count(ANSWER) <= 1
+    approved(f"{ANSWER}{last}")
 
 
 @pytest.mark.slow
@@ -306,7 +312,7 @@ def test_twenty_signals_in_two_seconds(name: str, body: str) -> None:
     shown, said = process.communicate(timeout=patient(60))
     assert process.returncode == 75 and said == ""
     assert (
-        shown.splitlines()[-1] + "\n" == LAST_WORD.format(name) and shown.count("stopped by") == 1
+        shown.splitlines()[-1] + "\n" == LAST_WORD.format(name) and shown.count(name) == 1
     )
 
 

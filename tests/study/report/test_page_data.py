@@ -113,7 +113,7 @@ def test_bins_give_the_ece_that_was_measured(made):
             assert hits.sum() / count.sum() == approx(record.metrics["accuracy"])
 
 
-def test_predictions_that_are_gone_or_altered_are_noted(tmp_path):
+def test_predictions_that_are_gone_or_altered_are_noted(tmp_path, approved):
     study = make_study(tmp_path)
     gone, altered, cut, sound = (complete(study, "focal", number) for number in range(4))
     (study.files(gone) / "predictions.npz").unlink()
@@ -123,20 +123,10 @@ def test_predictions_that_are_gone_or_altered_are_noted(tmp_path):
     cut = replace(cut, digests={"predictions.npz": file_digest(torn)})
     found, notes = diagrams(study, [gone, altered, cut, sound])
     assert list(found) == [sound.name]
-    assert notes == [
-        (
-            "No reliability diagram for focal/0000: predictions.npz is missing. Restore it from a"
-            " backup."
-        ),
-        (
-            "No reliability diagram for focal/0001: predictions.npz has changed (its digest differs"
-            " from the ledger). Restore it from a backup."
-        ),
-        (
-            "No reliability diagram for focal/0002: predictions.npz is no npz. Give an npz with"
-            " `logits` or `probs`, and `labels`."
-        ),
-    ]
+    assert len(notes) == 3
+    for name, note in zip(("focal/0000", "focal/0001", "focal/0002"), notes, strict=True):
+        assert f"{name}: predictions.npz " in note
+    approved("\n".join(notes))
 
 
 # ---- what is gathered ----------------------------------------------------------------------------
@@ -207,7 +197,7 @@ def test_the_setup_leaves_out_what_is_not_set(made):
     assert facts["Optimizer"].startswith("sgd: lr 0.1") and "null" not in json.dumps(facts)
 
 
-def test_a_metric_that_is_not_resampled_is_marked(made):
+def test_a_metric_that_is_not_resampled_is_marked(made, approved):
     study, records = made
     first = records.of("focal")[0]
     one = replace(
@@ -223,10 +213,9 @@ def test_a_metric_that_is_not_resampled_is_marked(made):
     found = {each["name"]: each for each in gather(study, trials(focal=[one]))["metrics"]}
     resampled = {name for name, each in found.items() if each["resampled"]}
     assert set(found) - resampled == {"skce", "ts_skce"}
-    assert (found["ts_nll"]["plain"], found["ts_nll"]["label"]) == (
-        "NLL",
-        "NLL in nats after temperature scaling",
-    )
+    assert found["ts_nll"]["plain"] == "NLL"
+    assert "NLL in nats" in found["ts_nll"]["label"] and "temperature" in found["ts_nll"]["label"]
+    approved(found["ts_nll"]["label"])
 
 
 def test_a_value_that_is_no_number_is_null(made):
@@ -238,7 +227,7 @@ def test_a_value_that_is_no_number_is_null(made):
     assert trial["values"][place(found, "nll")] is None
 
 
-def test_budgets_are_counted_and_said_to_be_equal_or_not(made):
+def test_budgets_are_counted_and_said_to_be_equal_or_not(made, approved):
     study, records = made
     found = gather(study, records)
     focal = found["methods"][1]
@@ -249,26 +238,23 @@ def test_budgets_are_counted_and_said_to_be_equal_or_not(made):
     )
     assert (focal["samples"], focal["seconds"]) == (46_040, 21.0)
     assert focal["searched"] == {"method.gamma": "0 to 5"}
-    assert found["budget"][0].startswith(
-        "Each method has 3 planned trials, but not all are complete: from 0 of mbls to 3 of"
-        " cross_entropy."
-    )
-    assert (
-        "focal" not in found["budget"][1]
-        and "cross_entropy used 69,060, mbls 0." in found["budget"][1]
-    )
+    assert "3 planned trials" in found["budget"][0]
+    assert "0 of mbls to 3 of cross_entropy" in found["budget"][0]
+    assert "focal" not in found["budget"][1]
+    assert "cross_entropy used 69,060, mbls 0" in found["budget"][1]
+    approved("\n".join(found["budget"][:2]))
     alike = {
         label: [replace(record, label=label) for record in records.of("cross_entropy")]
         for label in study.labels
     }
     equal = gather(study, trials(**alike))
-    assert equal["budget"][:2] == [
-        "Each method has 3 planned trials, 3 of them complete: the numbers of trials are equal.",
-        "The training samples seen are equal within 1%.",
-    ]
+    counted, seen = equal["budget"][:2]
+    assert "3 planned trials, 3 of them complete" in counted and "equal" in counted
+    assert "equal within 1%" in seen
+    approved(f"{counted}\n{seen}")
 
 
-def test_what_did_not_complete_stands_with_its_reason(made):
+def test_what_did_not_complete_stands_with_its_reason(made, approved):
     study, records = made
     found = gather(study, records)["unfinished"]
     assert [(row["trial"], row["state"]) for row in found] == [
@@ -277,7 +263,8 @@ def test_what_did_not_complete_stands_with_its_reason(made):
     ]
     assert found[0]["reason"] == records.of("focal")[2].reason and found[0]["attempts"] == 2
     where = f"--storage {study.directory.parent}"
-    assert found[1]["reason"] == f"`calstudy run small {where}` resumes it"
+    assert f"`calstudy run small {where}`" in found[1]["reason"]
+    approved(found[1]["reason"])
 
 
 def test_the_noise_floor_is_the_spread_of_what_has_nothing_to_search(made):
@@ -358,55 +345,53 @@ def test_how_to_reproduce_names_no_user(tmp_path, made):
     ],
     ids=["empty", "all failed"],
 )
-def test_a_study_with_nothing_complete(tmp_path: Path, records):
+def test_a_study_with_nothing_complete(tmp_path: Path, records, approved):
     found = gather(make_study(tmp_path), records)
     assert found["trials"] == found["metrics"] == found["noise"] == [] and found["knee"] is None
     assert found["abstract"][1].startswith("9 planned trials: 0 complete")
+    approved("\n".join(found["abstract"]))
     assert not any("front" in sentence for sentence in found["abstract"])
 
 
-def test_one_trial(tmp_path):
+def test_one_trial(tmp_path, approved):
     study = make_study(tmp_path)
     found = gather(study, trials(cross_entropy=[complete(study, "cross_entropy", 0)]))
     assert found["knee"] == "cross_entropy/0000" and found["noise"] == []
-    assert found["abstract"][2].startswith("1 trial of 1 method is on the Pareto front")
+    assert found["abstract"][2].startswith("1 trial of 1 method ")
+    approved(found["abstract"][2])
 
 
-def test_an_epoch_chosen_on_validation_is_said_to_be(tmp_path):
+def test_an_epoch_chosen_on_validation_is_said_to_be(tmp_path, approved):
     of_last, of_best = (
         gather(make_study(tmp_path, result=result), trials())["abstract"]
         for result in ("last", "best_ece")
     )
     assert of_best[:-1] == of_last
-    assert of_best[-1].startswith(
-        "Each result is the epoch with the best ece on the validation split"
-    )
+    assert "best ece" in of_best[-1]
+    approved(of_best[-1])
 
 
-def test_of_one_objective_there_is_a_best_and_no_front(tmp_path):
+def test_of_one_objective_there_is_a_best_and_no_front(tmp_path, approved):
     study = make_study(tmp_path, objectives=[{"metric": "nll", "direction": "minimize"}])
     two = [complete(study, "focal", number) for number in range(2)]
     best = min(two, key=lambda record: record.metrics["nll"])
     found = gather(study, trials(focal=two))["abstract"]
-    assert found[2] == f"The best trial is {best.name} (NLL in nats {best.metrics['nll']:.4f})."
+    assert f"{best.name} (" in found[2] and f"{best.metrics['nll']:.4f}" in found[2]
+    assert "front" not in found[2]
+    approved(found[2])
 
 
-def test_studies_that_do_not_compare_are_said_so(tmp_path):
+def test_studies_that_do_not_compare_are_said_so(tmp_path, approved):
     same, again = (gather(make_study(tmp_path, name), trials()) for name in ("one", "two"))
     assert gather_page([same, again], "today")["notes"] == []
     other = make_study(tmp_path, "three", objectives=[{"metric": "nll", "direction": "minimize"}])
     fewer = other.recorded.classes[:4]
     other = replace(other, recorded=replace(other.recorded, classes=fewer))
-    assert gather_page([same, gather(other, trials())], "today")["notes"] == [
-        (
-            "These studies have different objectives (one: accuracy, ece; three: nll): do not"
-            " compare values across them."
-        ),
-        (
-            "These studies have different numbers of classes (one: 10; three: 4): do not compare"
-            " values across them."
-        ),
-    ]
+    notes = gather_page([same, gather(other, trials())], "today")["notes"]
+    objectives, classes = notes
+    assert "(one: accuracy, ece; three: nll)" in objectives
+    assert "(one: 10; three: 4)" in classes
+    approved("\n".join(notes))
 
 
 # ---- the page ------------------------------------------------------------------------------------
@@ -438,7 +423,9 @@ def test_only_the_script_and_style_of_the_page_may_act_and_nobody_is_asked(made)
     assert addresses == {"http://www.w3.org/2000/svg"}  # a name, which nobody asks
 
 
-def test_the_command_writes_one_file_and_a_server_away_is_one_line(made, monkeypatch, capsys):
+def test_the_command_writes_one_file_and_a_server_away_is_one_line(
+    made, monkeypatch, capsys, approved
+):
     study, records = made
     monkeypatch.setattr(study_module, "open_study", lambda reference, storage: study)
     monkeypatch.setattr(Study, "records", lambda self: records)
@@ -457,13 +444,10 @@ def test_the_command_writes_one_file_and_a_server_away_is_one_line(made, monkeyp
         )
     assert ended.value.code == 0
     file = study.directory / "report.html"
-    assert capsys.readouterr().out.splitlines() == [
-        f"wrote {file}, {file.stat().st_size / 1e6:.1f} MB",
-        (
-            "not uploaded to MLflow: MLflow at sqlite:////nowhere/mlflow.db: there is no such"
-            " database."
-        ),
-    ]
+    wrote, away = capsys.readouterr().out.splitlines()
+    assert str(file) in wrote and f"{file.stat().st_size / 1e6:.1f} MB" in wrote
+    assert "MLflow at sqlite:////nowhere/mlflow.db: " in away
+    approved(f"{wrote}\n{away}")
     assert file.read_text().startswith("<!doctype html>")
 
 
@@ -494,7 +478,9 @@ def test_three_hundred_trials_are_small_and_each_is_read_once(tmp_path, monkeypa
     assert len(page) < 0.5e6  # of 5 MB
 
 
-def test_a_diagram_says_what_to_doubt_of_its_temperature(made: tuple[Study, Trials]) -> None:
+def test_a_diagram_says_what_to_doubt_of_its_temperature(
+    made: tuple[Study, Trials], approved
+) -> None:
     """A trial without an error has the note, the others do not."""
     study, records = replace(made[0]), made[1]  # with predictions of its own
     first, second = records.of("cross_entropy")[:2]
@@ -502,8 +488,6 @@ def test_a_diagram_says_what_to_doubt_of_its_temperature(made: tuple[Study, Tria
     right = replace(stored, labels=stored.logits.argmax(dim=1))
     study.kept[first.name] = right
     found, _ = diagrams(study, [replace(first, metrics=right.evaluate()), second])
-    assert (
-        f"fitted to {len(right.labels)} validation samples without an error"
-        in found[first.name]["doubt"]
-    )
+    assert f"{len(right.labels)} validation samples" in found[first.name]["doubt"]
+    approved(found[first.name]["doubt"])
     assert "doubt" not in found[second.name]
