@@ -56,7 +56,9 @@ def test_a_study_in_a_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("PYTHONPATH", str(EXAMPLES.parent))
     monkeypatch.setenv("RAY_ADDRESS", "local")  # not the cluster of another test
     where = {"metadata": {"path": str(tmp_path)}}
-    NotebookClient(notebook, timeout=patient(280), kernel_name="python3", resources=where).execute()
+    NotebookClient(
+        notebook, timeout=int(patient(280)), kernel_name="python3", resources=where
+    ).execute()
     outputs = [output for cell in cells for output in cell.outputs]
     # No warning of any library, and no line but the last of the progress is left.
     assert not [each.text for each in outputs if each.get("name") == "stderr"]

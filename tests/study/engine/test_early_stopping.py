@@ -174,7 +174,7 @@ def test_two_sigkills_with_one_slot_change_nothing(whole: Path, tmp_path: Path) 
             lambda least=decisions: (
                 ledger.exists() and ledger.read_text().count('"rungs"') >= least
             ),
-            pause=0.01,
+            longest=0.01,
         )
         kill(driver)
     here(*words)  # the second run went on under Ray

@@ -177,7 +177,7 @@ def test_two_sigkills_change_nothing(whole: Path, tmp_path: Path) -> None:
                 any(tmp_path.glob("small/trials/*/*/attempt-*/log"))
                 and ledger.read_text().count('"outcome"') >= least
             ),
-            pause=0.01,
+            longest=0.01,
         )
         kill(driver)
     here(*words)
