@@ -201,12 +201,6 @@ def test_more_images_than_one_slice_stay_in_order(tmp_path: Path) -> None:
     assert told == [(SLICE, SLICE + 46), (SLICE + 46, SLICE + 46)]
 
 
-def test_limit_is_stratified_and_decodes_no_more(tmp_path: Path) -> None:
-    folder(tmp_path, train={"a": list(range(8)), "b": list(range(8))})
-    data = ImageFolder(path=str(tmp_path), limit=6).read()
-    assert np.bincount(data.train.labels).tolist() == [3, 3]
-
-
 def test_digest_is_of_the_images_their_places_and_the_options(tmp_path: Path) -> None:
     good(tmp_path / "one")
     good(tmp_path / "other")
@@ -220,12 +214,6 @@ def test_digest_is_of_the_images_their_places_and_the_options(tmp_path: Path) ->
         tmp_path / "one" / "train" / "cat" / "9.png"
     )
     assert ImageFolder(path=str(tmp_path / "one")).source_digest() != digest
-
-
-def test_digest_decodes_nothing(tmp_path: Path) -> None:
-    good(tmp_path)
-    (tmp_path / "train" / "ant" / "0.png").write_bytes(b"no image")
-    assert ImageFolder(path=str(tmp_path)).source_digest()
 
 
 def test_a_truncated_image_is_named(tmp_path: Path, approved: Approved) -> None:
