@@ -311,9 +311,7 @@ def test_twenty_signals_in_two_seconds(name: str, body: str) -> None:
         time.sleep(0.1)
     shown, said = process.communicate(timeout=patient(60))
     assert process.returncode == 75 and said == ""
-    assert (
-        shown.splitlines()[-1] + "\n" == LAST_WORD.format(name) and shown.count(name) == 1
-    )
+    assert shown.splitlines()[-1] + "\n" == LAST_WORD.format(name) and shown.count(name) == 1
 
 
 @pytest.mark.slow
