@@ -14,7 +14,7 @@ from scipy.stats import binomtest
 
 from study.answer import networks
 from study.answer.choice import choose, median_seed
-from study.answer.confirmation import Confirmation, Confirmed, Results
+from study.answer.confirmation import Confirmation, Confirmed, Results, front_on_test
 from study.registry import model_card
 from study.schema.objective import Objective
 from study.store.recorded import Recorded
@@ -247,3 +247,12 @@ def seed(label: str, number: int, accuracy: float, ece: float, nll: float) -> Tr
     return TrialRecord(
         label, number, "complete", {}, {"accuracy": accuracy, "ece": ece, "nll": nll}
     )
+
+
+def test_on_the_front_of_test_is_who_has_every_objective_there() -> None:
+    objectives = (Objective("accuracy", "maximize"), Objective("accuracy_above_99", "maximize"))
+    tests = {"sure": [{"accuracy": 0.9, "accuracy_above_99": 1.0}], "modest": [{"accuracy": 0.95}]}
+    both = [
+        Confirmed(label, "default", None, (), tuple(found), {}) for label, found in tests.items()
+    ]
+    assert front_on_test(both, objectives) == ["sure"]

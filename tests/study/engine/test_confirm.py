@@ -27,7 +27,7 @@ from sklearn.metrics import roc_auc_score
 from search_spaces import strict_yaml
 from study.analysis.pareto import front
 from study.analysis.selection import pick
-from study.answer.confirmation import Confirmed, front_on_test, moments, results_of
+from study.answer.confirmation import Confirmed, moments, results_of
 from study.audit.audit import audit
 from study.audit.result import AuditReport, Check
 from study.cli import main
@@ -38,7 +38,6 @@ from study.engine.stack_size import Room
 from study.machines.stopping import Stopping
 from study.schema.compatibility import refuse_changes
 from study.schema.errors import SpecError
-from study.schema.objective import Objective
 from study.schema.reading import read_spec
 from study.schema.spec import StudySpec
 from study.store.driver_lock import driver_lock
@@ -434,15 +433,6 @@ def test_no_pick_looks_at_test(storage: Path) -> None:
 # ---- openings ------------------------------------------------------------------------------------
 
 
-def test_on_the_front_of_test_is_who_has_every_objective_there() -> None:
-    objectives = (Objective("accuracy", "maximize"), Objective("accuracy_above_99", "maximize"))
-    tests = {"sure": [{"accuracy": 0.9, "accuracy_above_99": 1.0}], "modest": [{"accuracy": 0.95}]}
-    rows = [
-        Confirmed(label, "default", None, (), tuple(found), {}) for label, found in tests.items()
-    ]
-    assert front_on_test(rows, objectives) == ["sure"]
-
-
 def test_a_stop_leaves_the_rest_sealed(storage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was opened has its result: the end of the process waits for it."""
     study, opened, finishing, stopping = unopened(storage), [], [False], Stopping()
@@ -626,34 +616,23 @@ def test_a_set_may_come_later_and_may_not_become_another(
     approved(str(caught.value))
 
 
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
-        (
-            ("small", "--trial", "focl/0001"),
-            "--trial: there is no trial 'focl/0001'. Did you mean 'focal/0001'?",
-        ),
-        (("small", "--trial", "mbls/1"), "--trial: mbls/0001 is failed"),
-        (("small", "--trial", "mbls/²"), "--trial: there is no trial 'mbls/²'."),
-        (("small", "--top", 0), "--top"),
-        (("small", "--seeds", 0), "--seeds"),
-        (("small", "--top", 1, "--pareto"), "--top, --pareto and --trial"),
-        (("small-confirm",), "small-confirm: is itself a confirmation of 'small'"),
-        (("smal",), "smal: no study at "),
-        (("none",), "none: no trial is complete"),
-    ],
-    ids=[
-        "a misspelt trial",
-        "a failed trial",
-        "no number",
-        "no top",
-        "no seeds",
-        "two choices",
-        "a confirmation",
-        "no study",
-        "nothing complete",
-    ],
-)
+CANNOT = {  # and the field and value that are named
+    "a misspelt trial": (
+        ("small", "--trial", "focl/0001"),
+        "--trial: there is no trial 'focl/0001'. Did you mean 'focal/0001'?",
+    ),
+    "a failed trial": (("small", "--trial", "mbls/1"), "--trial: mbls/0001 is failed"),
+    "no number": (("small", "--trial", "mbls/²"), "--trial: there is no trial 'mbls/²'."),
+    "no top": (("small", "--top", 0), "--top"),
+    "no seeds": (("small", "--seeds", 0), "--seeds"),
+    "two choices": (("small", "--top", 1, "--pareto"), "--top, --pareto and --trial"),
+    "a confirmation": (("small-confirm",), "small-confirm: is itself a confirmation of 'small'"),
+    "no study": (("smal",), "smal: no study at "),
+    "nothing complete": (("none",), "none: no trial is complete"),
+}
+
+
+@pytest.mark.parametrize(("words", "named"), CANNOT.values(), ids=CANNOT)
 def test_what_cannot_be_confirmed_is_said_in_a_line(
     confirmed: Path,
     capsys: pytest.CaptureFixture[str],
