@@ -27,7 +27,7 @@ from sklearn.metrics import roc_auc_score
 from search_spaces import strict_yaml
 from study.analysis.pareto import front
 from study.analysis.selection import pick
-from study.answer.confirmation import Confirmed, moments, results_of
+from study.answer.confirmation import Confirmed, front_on_test, moments, results_of
 from study.audit.audit import audit
 from study.audit.result import AuditReport, Check
 from study.cli import main
