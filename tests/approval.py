@@ -27,7 +27,7 @@ def plain(text: str, places: dict[str, object], base: Path) -> str:
     places: what else does, by name. base: of pytest's temporary folders.
     """
     for name, value in sorted(places.items(), key=lambda place: -len(str(place[1]))):
-        text = text.replace(str(value), name.upper())
+        text = re.sub(rf"(?<!\w){re.escape(str(value))}(?!\w)", name.upper(), text)
     bases = [base, base.parent] if "PYTEST_XDIST_WORKER" in os.environ else [base]
     for folder in bases:
         text = re.sub(rf"{re.escape(str(folder))}/[\w-]+", "PATH", text)

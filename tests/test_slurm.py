@@ -21,7 +21,6 @@ from tests.hosts import CHECKOUT
 from tests.patience import wait_until
 from tests.slurm import Slurm, missing, slurm
 from tests.study.command_line import here, here_json
-from tests.study.machines.test_submit import no_extensions as no_extensions  # a fixture
 from tests.study.machines.test_submit import write_extensions
 
 TEMPLATE = CHECKOUT / "study/templates/slurm.sbatch"

@@ -6,6 +6,7 @@
     (cd TREE && PYTEST_ADDOPTS=--junitxml=test.xml make test)  # likewise `make platform`
     python -m $F restore TREE
     python -m $F find faults.jsonl TREE found.jsonl --seconds TREE/*.xml
+    python -m $F again before.jsonl TREE again.jsonl
     python -m $F compare before.jsonl after.jsonl --seconds test.xml
 
 A fault is one expression or statement, changed on one line: a comparison, an arithmetic or
@@ -14,7 +15,8 @@ expression in a call that appends (fault, test) to a file at once: processes tha
 workers and other hosts are heard too; pytest's own PYTEST_CURRENT_TEST says which test it is.
 `find` runs, for each fault, only the tests that reach it, the quick ones first, until one fails
 that passes without the fault. It goes on where it was stopped. A fault that nothing reaches is
-not found; tests that the junit files do not have are left out.
+not found; tests that the junit files do not have are left out. `again` tries, for each fault that
+was found, only the test that found it: whether a change of the tests lost any.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ import subprocess
 import time
 import xml.etree.ElementTree as xml
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -323,6 +325,25 @@ def find(faults: list[Fault], tree: Path, results: Path, reports: list[Path]) ->
         print(number, len(tests), by, f"{fault.file}:{fault.line}", flush=True)
 
 
+def again(before: Path, tree: Path, results: Path) -> None:
+    done = {row["number"] for row in read(results)} if results.exists() else set()
+    names = {each.name for each in fields(Fault)}
+    for row in read(before):
+        if row["number"] in done or not is_found(row):
+            continue
+        fault = Fault(**{name: row[name] for name in names})  # type: ignore[arg-type]
+        file, test = tree / fault.file, str(row["found"])
+        sound = file.read_text()
+        file.write_text(fault.apply(sound))
+        try:
+            by = failed(tree, [test], LIMIT_SECONDS) or [f"not found by {test}"]
+        finally:
+            file.write_text(sound)
+        with results.open("a") as out:
+            out.write(json.dumps({**row, "found": by[0]}) + "\n")
+        print(row["number"], by[0], flush=True)
+
+
 def is_found(row: dict[str, object]) -> bool:
     return not str(row["found"]).startswith("not ")
 
@@ -332,7 +353,7 @@ def compare(before: Path, after: Path, reports: list[Path]) -> None:
     first_tier = seconds_of(reports)
     was = {row["number"]: row for row in read(before)}
     now = {row["number"]: row for row in read(after)}
-    pairs = [(row, now[number]) for number, row in sorted(was.items())]
+    pairs = [(row, now[number]) for number, row in sorted(was.items()) if number in now]
     print(f"before {sum(is_found(row) for row in was.values())} of {len(was)}")
     print(f"after {sum(is_found(row) for row in now.values())} of {len(now)}")
     print(f"by {len(first_tier)} tests", end=" ")
@@ -353,22 +374,24 @@ def faults_in(file: Path) -> list[Fault]:
 def parsed(words: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
-    for name in ("draw", "mark", "restore", "find", "compare"):
+    for name in ("draw", "mark", "restore", "find", "again", "compare"):
         command = commands.add_parser(name)
         if name == "draw":
             command.add_argument("--count", type=int, default=40)
             command.add_argument("--seed", type=int, default=0)
         if name in ("draw", "mark", "find"):
             command.add_argument("faults", type=Path)
-        if name in ("mark", "restore", "find"):
+        if name == "again":
+            command.add_argument("before", type=Path)
+        if name in ("mark", "restore", "find", "again"):
             command.add_argument("tree", type=Path)
-        if name == "find":
+        if name in ("find", "again"):
             command.add_argument("results", type=Path)
         if name == "compare":
             command.add_argument("before", type=Path)
             command.add_argument("after", type=Path)
         if name in ("find", "compare"):
-            command.add_argument("--seconds", type=Path, nargs="+", default=[])
+            command.add_argument("--seconds", type=Path, nargs="+", required=True)
     return parser.parse_args(words)
 
 
@@ -384,6 +407,8 @@ def main(words: list[str] | None = None) -> None:
             restore(asked.tree)
         case "find":
             find(faults_in(asked.faults), asked.tree.resolve(), asked.results, asked.seconds)
+        case "again":
+            again(asked.before, asked.tree.resolve(), asked.results)
         case "compare":
             compare(asked.before, asked.after, asked.seconds)
 
