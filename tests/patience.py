@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+LOOP_SECONDS = 0.085  # of the loop in `slowness`, on a core that nothing else uses
+
 
 def patient(seconds: float) -> float:
     """So many seconds, times the load of the last minute where that exceeds the CPUs.
@@ -14,6 +16,16 @@ def patient(seconds: float) -> float:
     processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     load = max(float(processes), os.getloadavg()[0])
     return seconds * max(1.0, load / (os.cpu_count() or 1))
+
+
+def slowness() -> float:
+    """How many times as long as on an idle machine a short loop takes just now, at least 1.
+
+    A shared machine's CPUs may be slow without a load of its own.
+    """
+    began = time.perf_counter()
+    sum(number * number for number in range(1_000_000))
+    return max(1.0, (time.perf_counter() - began) / LOOP_SECONDS)
 
 
 def wait_until(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import tiers
+from tests import patience, tiers
 from tests.patience import patient
 
 ROOT = Path(__file__).parents[1]
@@ -78,9 +78,9 @@ def test_a_test_that_starts_a_service_fails_unless_it_is_marked(tmp_path: Path) 
 
 @pytest.mark.slow
 def test_a_test_that_takes_too_long_fails_unless_it_is_marked(tmp_path: Path) -> None:
-    said = result_of(tmp_path, LASTS.format(mark=""), seconds=0.1)
+    said = result_of(tmp_path, LASTS.format(mark=""), seconds=0.001)
     assert "1 passed, 1 error" in said and "mark it `platform` or make it quicker" in said
-    assert "1 passed in" in result_of(tmp_path, LASTS.format(mark=PLATFORM), seconds=0.1)
+    assert "1 passed in" in result_of(tmp_path, LASTS.format(mark=PLATFORM), seconds=0.001)
 
 
 def test_what_was_left_out_is_one_line() -> None:
@@ -102,3 +102,10 @@ def test_patience_grows_with_the_load(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYTEST_XDIST_WORKER_COUNT")
     monkeypatch.setattr("os.getloadavg", lambda: (0.1, 0.0, 0.0))
     assert patient(20.0) == 20.0
+
+
+def test_slowness_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "LOOP_SECONDS", 1e6)
+    assert patience.slowness() == 1.0
+    monkeypatch.setattr(patience, "LOOP_SECONDS", 1e-6)
+    assert patience.slowness() > 100.0
