@@ -38,7 +38,7 @@ def networks_on_test(
     def network(record: TrialRecord) -> NetworkPredictions:
         one = confirmation.tested[record.label][record.number]
         file = checked_file(study, record, TEST_FILE, one.digests)
-        return NetworkPredictions(Predictions.load(file), one.temperature)
+        return NetworkPredictions(Predictions.stored(file), one.temperature)
 
     found = {}
     for row in confirmation.rows:

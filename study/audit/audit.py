@@ -284,7 +284,7 @@ def _results(facts: Evidence, whole: Mapping[str, set[str]]) -> Check:
             continue
         check.counted += 1
         try:
-            predictions = Predictions.load(facts.study.files(record) / file)
+            predictions = Predictions.stored(facts.study.files(record) / file)
         except FieldError as error:
             check.add_offender(record.name, error.problem)
             continue

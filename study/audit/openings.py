@@ -142,7 +142,7 @@ def _check_files(facts: Evidence, record: TrialRecord, tested: Tested, check: Ch
 
 def _check_values(facts: Evidence, record: TrialRecord, tested: Tested, check: Check) -> None:
     try:
-        predictions = Predictions.load(facts.study.files(record) / TEST_FILE)
+        predictions = Predictions.stored(facts.study.files(record) / TEST_FILE)
     except FieldError as error:
         check.add_offender(record.name, error.problem)
         return

@@ -97,7 +97,7 @@ def _problems_with_costs(
         yield f"{file} {problem}"
         return
     try:
-        predictions = Predictions.load(path)
+        predictions = Predictions.stored(path)
     except FieldError as error:
         yield error.problem
         return

@@ -27,7 +27,7 @@ from trainables.problems import FieldError
 
 if TYPE_CHECKING:
     from study.uncertainty.intervals import Interval
-    from trainables.outputs.predictions import Predictions
+    from trainables.outputs.predictions import Normalized, Predictions
 
 BINS = 15
 SMALL = 2**22  # logits, below which more threads of torch cost more than they save
@@ -49,6 +49,7 @@ class Request:
     post_hoc: bool
     conventions: bool
     ood: Path | None
+    normalize: bool  # divide probabilities by their sum
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,9 @@ class Evaluation:
 )
 @interval_option
 @click.option(
+    "--normalize", is_flag=True, help="Divide each row of rounded probabilities by its sum."
+)
+@click.option(
     "--bins",
     type=click.IntRange(min=1),
     default=BINS,
@@ -101,6 +105,7 @@ def evaluate(
     post_hoc: bool,
     intervals: bool,
     level: float,
+    normalize: bool,
     bins: int,
     ood: Path | None,
     as_json: bool,
@@ -122,6 +127,7 @@ def evaluate(
         post_hoc or every,
         conventions or every,
         ood,
+        normalize,
     )
     if every or named or conventions or post_hoc or intervals:
         with errors.status("") as status:
@@ -168,8 +174,8 @@ def _evaluated(asked: Request, say: Say) -> Evaluation:
     from trainables.machine import one_torch_thread
     from trainables.outputs.predictions import Predictions
 
-    predictions = Predictions.load(asked.file)
-    apart = {} if asked.ood is None else _apart(predictions, asked.file, asked.ood)
+    predictions = Predictions.load(asked.file, _normalized(asked, asked.file))
+    apart = {} if asked.ood is None else _apart(predictions, asked, asked.ood)
     samples, classes = predictions.logits.shape
     is_small = predictions.logits.numel() < SMALL
     with one_torch_thread() if is_small else nullcontext():
@@ -185,17 +191,29 @@ def _evaluated(asked: Request, say: Say) -> Evaluation:
         )
 
 
+def _normalized(asked: Request, file: Path) -> Normalized | None:
+    """Says by how much the sums of the file were off, if it is asked to divide by them."""
+    if not asked.normalize:
+        return None
+    return lambda most: errors.say(
+        f"{file}: each row divided by its sum, off by at most {most:.3g}."
+    )
+
+
 def _measured(predictions: Predictions, asked: Request, say: Say) -> dict[str, float]:
     """The defined metrics before and, with the prefix `ts_`, after temperature scaling."""
     say("temperature scaling")
     after = predictions.cross_fitted()
     found: dict[str, float] = {}
-    for prefix, logits in (("", predictions.logits), (metrics.AFTER_TEMPERATURE, after)):
+    scores = {"": (predictions.logits, predictions.probs), metrics.AFTER_TEMPERATURE: (after, None)}
+    for prefix, (logits, probs) in scores.items():
         for number, name in enumerate(asked.names, start=1):
             if prefix and metrics.describe(name).removed_of:
                 continue
             say(f"{prefix}{name} ({number} of {len(asked.names)})")
-            values = metrics.measure(logits, predictions.labels, [name], asked.bins, after)
+            values = metrics.measure(
+                logits, predictions.labels, [name], asked.bins, after, probs=probs
+            )
             found |= {prefix + name: value for name, value in values.items()}
     return found
 
@@ -231,7 +249,7 @@ def _conventions(predictions: Predictions, asked: Request, say: Say) -> dict[str
 
     say("ECE in other libraries")
     return conventions.by_convention(
-        predictions.logits, predictions.labels, asked.bins, predictions.groups
+        predictions.logits, predictions.labels, asked.bins, predictions.groups, predictions.probs
     )
 
 
@@ -243,7 +261,8 @@ def _post_hoc(predictions: Predictions, asked: Request, say: Say) -> dict[str, d
 
     logits = predictions.logits
     labels = predictions.labels
-    rows = {"none": metrics.measure(logits, labels, metrics.ESSENTIAL, asked.bins)}
+    probs = predictions.probs
+    rows = {"none": metrics.measure(logits, labels, metrics.ESSENTIAL, asked.bins, probs=probs)}
     for name, fit in post_hoc.FITS.items():
         say(f"post-hoc calibration: {name}")
         calibrated = post_hoc.cross_fitted(logits, labels, fit=fit, groups=predictions.groups)
@@ -254,22 +273,24 @@ def _post_hoc(predictions: Predictions, asked: Request, say: Say) -> dict[str, d
     return rows
 
 
-def _apart(predictions: Predictions, file: Path, ood: Path) -> dict[str, float]:
+def _apart(predictions: Predictions, asked: Request, ood: Path) -> dict[str, float]:
     """AUROC and FPR95 of every score; ts_: both sets at the temperature fitted on the first."""
     from trainables.metrics import out_of_distribution
-    from trainables.outputs.predictions import has_groups, load_logits
+    from trainables.outputs.predictions import has_groups, load_scores
 
     own = predictions.logits
-    other = load_logits(ood)
+    other = load_scores(ood, _normalized(asked, ood))
     if has_groups(ood):
         errors.say(f"{ood}: its groups are not used; each sample counts by itself.")
-    if own.shape[1] != other.shape[1]:
+    if own.shape[1] != other.logits.shape[1]:
         raise FieldError(
             str(ood),
-            f"has {other.shape[1]} classes, {file} has {own.shape[1]}",
+            f"has {other.logits.shape[1]} classes, {asked.file} has {own.shape[1]}",
             "Both must come from one model.",
         )
-    return out_of_distribution.separation_at(own, other, predictions.temperature())
+    return out_of_distribution.separation_at(
+        own, other.logits, predictions.temperature(), predictions.probs, other.probs
+    )
 
 
 def _plain(asked: Request, found: Evaluation) -> dict[str, object]:

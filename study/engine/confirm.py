@@ -285,7 +285,7 @@ class ModelEvaluator:
         split = open_test(self.prepared, opening, self.log)
         groups = None if split.groups is None else split.groups.clone()
         logits = self._logits(model, split.images, split.positions)
-        answers = Predictions(logits, split.labels.clone(), groups)
+        answers = Predictions(logits, split.labels.clone(), groups, by_network=True)
         digest = answers.save(self.study.files(record) / TEST_FILE)
         metrics = answers.evaluate_at(temperature, also=(*wanted, *self.prepared.also))
         return Tested(opening, metrics, temperature, {TEST_FILE: digest}, time.time())
@@ -300,11 +300,11 @@ class ModelEvaluator:
         groups = None
         if shift.groups is not None:
             groups = torch.from_numpy(renumbered(shift.groups[rows].numpy()))
-        answers = Predictions(logits, shift.labels[rows], groups)
+        answers = Predictions(logits, shift.labels[rows], groups, by_network=True)
         file = f"shift_{name}.npz"
         written = answers.save(self.study.files(record) / file)
         if shift.ood:
-            own = Predictions.load(checked_file(self.study, record, TEST_FILE, tested.digests))
+            own = Predictions.stored(checked_file(self.study, record, TEST_FILE, tested.digests))
             metrics = out_of_distribution.separation_at(own.logits, answers.logits, temperature)
         else:
             metrics = answers.essential_at(temperature)

@@ -172,7 +172,7 @@ def _candidate(
     with torch.inference_mode():
         logits = predicted(logits_of, samples, split.positions)
         probs = (logits / classifier.temperature).softmax(dim=-1).numpy()
-    difference = _agreement(record, Predictions(logits, split.labels), stored)
+    difference = _agreement(record, Predictions(logits, split.labels, by_network=True), stored)
     facts = {
         "study": study.spec.name,
         "id": study.id,

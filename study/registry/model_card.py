@@ -317,7 +317,7 @@ def _with_intervals(
 
     [value] alone if so few predictions are wrong that it has no interval, or groups are too few.
     """
-    answers = Predictions.load(checked_file(choice.study, record, TEST_FILE, tested.digests))
+    answers = Predictions.stored(checked_file(choice.study, record, TEST_FILE, tested.digests))
     names = list(chain(*zip(*_pairs(), strict=True)))
     sure: dict[str, Interval] = {}
     if not too_few(answers):

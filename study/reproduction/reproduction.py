@@ -145,7 +145,7 @@ def _model(confirmation: Confirmation, record: TrialRecord) -> Model:
     study = confirmation.study
     tested = confirmation.tested[record.label][record.number]
     file = checked_file(study, record, TEST_FILE, tested.digests)
-    return Model(stored_predictions(study, record), Predictions.load(file))
+    return Model(stored_predictions(study, record), Predictions.stored(file))
 
 
 def _cell(asked: Asked, column: Column, row: Row, seeds: Seeds) -> Cell:

@@ -71,7 +71,7 @@ def stored_predictions(study: Study, record: TrialRecord, keep: bool = False) ->
 
     if record.name in study.kept:
         return study.kept[record.name]
-    found = Predictions.load(checked_file(study, record, PREDICTIONS))
+    found = Predictions.stored(checked_file(study, record, PREDICTIONS))
     if keep:
         study.kept[record.name] = found
     return found

@@ -141,4 +141,4 @@ def predictions_of(study: Study, record: TrialRecord, tested: Tested) -> Predict
     """What the opening with this result wrote. Raises FieldError if it is missing or altered."""
     from trainables.outputs.predictions import Predictions
 
-    return Predictions.load(checked_file(study, record, TEST_FILE, tested.digests))
+    return Predictions.stored(checked_file(study, record, TEST_FILE, tested.digests))

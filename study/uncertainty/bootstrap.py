@@ -281,7 +281,14 @@ def resampled(
     classwise = "classwise_ece" in wanted
     overlaps = not OVERLAPS.keys().isdisjoint(wanted)
     scaled = logits_of(predictions, prefix, temperature)
-    table = SampleTerms.of(scaled, labels, classwise, groups=draws.groups, overlaps=overlaps)
+    table = SampleTerms.of(
+        scaled,
+        labels,
+        classwise,
+        groups=draws.groups,
+        overlaps=overlaps,
+        given=None if prefix else predictions.probs,
+    )
     if "smooth_ece" in wanted:
         table = smoothed(table)
     if not prefix or temperature is not None:

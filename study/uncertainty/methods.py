@@ -337,7 +337,8 @@ def _own_floors(
     with_floor = [name for name in wanted if plain_name(name) in WITH_FLOOR]
     for prefix, own in by_prefix(with_floor).items():
         logits = logits_of(network.predictions, prefix, network.temperature)
-        table = SampleTerms.of(logits, labels, "classwise_ece" in own, groups=groups)
+        given = None if prefix else network.predictions.probs
+        table = SampleTerms.of(logits, labels, "classwise_ece" in own, groups=groups, given=given)
         drawn = calibrated_sums(table, chances).calibration(own)
         found |= {prefix + name: floor_of(values, level) for name, values in drawn.items()}
     return found

@@ -297,26 +297,32 @@ class SampleTerms:
         smoothing: Smoothing | None = None,
         groups: Indices | None = None,
         overlaps: bool = False,
+        given: Tensor | None = None,
     ) -> SampleTerms:
         """The table; equal-mass bins start at the confidences `starts`, by default their own.
 
-        classwise, overlaps: whether classwise ECE, or an overlap, is wanted.
+        classwise, overlaps: whether classwise ECE, or an overlap, is wanted. given: the
+        probabilities, where these were given and the logits are their logarithms.
         """
         if groups is not None:
             order = np.argsort(groups, kind="stable")
             groups = groups[order]
             logits = logits[order]
             labels = labels[order]
+            given = None if given is None else given[torch.from_numpy(order)]
         top = logits.max(axis=1, keepdims=True)
         own = np.take_along_axis(logits, labels[:, None], 1)
         odds = np.exp(logits - top)
         total = odds.sum(axis=1, keepdims=True)
-        probs = odds / total
+        probs = odds / total if given is None else given.double().numpy()
+        dtype = torch.float64 if given is None else given.dtype
         confidence = probs.max(axis=1)
-        classes = np.arange(logits.shape[1])
-        ahead = ((logits > own) | ((logits == own) & (classes < labels[:, None]))).sum(axis=1)
         nll = (np.log(total) + top - own)[:, 0]
         brier = (probs**2).sum(axis=1) - 2 * np.take_along_axis(probs, labels[:, None], 1)[:, 0] + 1
+        ranked = logits if given is None else probs
+        classes = np.arange(logits.shape[1])
+        own = np.take_along_axis(ranked, labels[:, None], 1)
+        ahead = ((ranked > own) | ((ranked == own) & (classes < labels[:, None]))).sum(axis=1)
         if starts is None:
             starts = mass_starts(confidence)
         scores = np.stack([ahead == 0, ahead < 5, nll, brier], axis=1)
@@ -324,11 +330,11 @@ class SampleTerms:
             probs=probs,
             scores=scores,
             hits=scores[:, 0],
-            width=_width_index(confidence),
+            width=_width_index(confidence, dtype),
             mass=np.searchsorted(starts, confidence, side="right"),
             labels=labels,
-            cells=_width_index(probs) + BINS * classes if classwise else None,
-            predicted=logits.argmax(axis=1) if overlaps else None,
+            cells=_width_index(probs, dtype) + BINS * classes if classwise else None,
+            predicted=ranked.argmax(axis=1) if overlaps else None,
             smoothing=smoothing,
             groups=groups,
         )
@@ -424,7 +430,7 @@ def mass_starts(confidence: Floats) -> Floats:
     return starts
 
 
-def _width_index(values: Floats) -> Indices:
-    """The index of each value's equal-width bin (lo, hi]."""
-    found: Indices = equal_width_index(torch.from_numpy(values), BINS).numpy()
+def _width_index(values: Floats, dtype: torch.dtype) -> Indices:
+    """The index of each value's equal-width bin (lo, hi], as `dtype` has values and edges."""
+    found: Indices = equal_width_index(torch.from_numpy(values).to(dtype), BINS).numpy()
     return found

@@ -9,7 +9,7 @@ import pytest
 import torch
 from sklearn.metrics import accuracy_score, log_loss
 
-from trainables.outputs.predictions import Predictions, has_groups, load_logits
+from trainables.outputs.predictions import Predictions, has_groups, load_scores
 from trainables.problems import FieldError
 
 Write = Callable[[pd.DataFrame, Path], None]
@@ -44,7 +44,7 @@ def test_values_equal_sklearns(kind: str, ending: str, tmp_path: Path) -> None:
     assert values["nll"] == pytest.approx(log_loss(frame.label, probs, labels=range(11)), abs=1e-12)
     assert values["accuracy"] == accuracy_score(frame.label, probs.argmax(1))
     assert found.groups is None and not has_groups(tmp_path / f"p{ending}")
-    assert torch.equal(load_logits(tmp_path / f"p{ending}"), found.logits)
+    assert torch.equal(load_scores(tmp_path / f"p{ending}").logits, found.logits)
 
 
 @pytest.mark.parametrize("ending", WRITERS)

@@ -388,7 +388,8 @@ def test_diagnostics_by_hand() -> None:
         with feature_norms(network) as norms:
             network(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
             network(torch.tensor([[5.0, 12.0]]))
-        found = diagnostics(Predictions(logits, torch.tensor([0, 0, 0])), network, norms)
+        predictions = Predictions(logits, torch.tensor([0, 0, 0]), by_network=True)
+        found = diagnostics(predictions, network, norms)
     assert reading.reads == []
     assert {name: float(value) for name, value in found.items()} == pytest.approx(
         {

@@ -1,5 +1,8 @@
 """Metrics of a classifier, pure functions of logits [N, K] and labels [N]; float64 inside.
 
+Where probabilities were given, `probs` [N, K] has them as they were, and logits their logarithms:
+a softmax of these can move a probability by a unit in the last place, and so over a bin's edge.
+
 Fractions in [0, 1], NLL in nats; binning is defined in binned.py and recorded with every tracked
 value as `CONVENTION`. An undefined value (accuracy above 99% confidence if there is none, a
 debiased error of one sample) is NaN as a function's result and absent from `measure`, as is top-5
@@ -176,14 +179,16 @@ def measure_stored(
     bins: int = 15,
     also: Collection[str] = (),
     calibrated: Tensor | None = None,
+    probs: Tensor | None = None,
 ) -> dict[str, float]:
     """The stored metrics and those in `also`, as far as they are defined for these predictions.
 
     logits: [N, K]; labels: [N] int64; bins: for metrics that have bins; calibrated: logits after
-    temperature scaling, for what a temperature removes (default: cross-fitted).
+    temperature scaling, for what a temperature removes (default: cross-fitted); probs: as in
+    `measure`.
     """
     names = [name for name, metric in measurable().items() if metric.stored or name in also]
-    return measure(logits, labels, names, bins, calibrated)
+    return measure(logits, labels, names, bins, calibrated, probs=probs)
 
 
 def measure(
@@ -193,16 +198,18 @@ def measure(
     bins: int = 15,
     calibrated: Tensor | None = None,
     groups: Tensor | None = None,
+    probs: Tensor | None = None,
 ) -> dict[str, float]:
     """The metrics of these names (no `ts_`), in order, as far as they are defined here.
 
-    groups: samples that belong together, [N], for a temperature that is cross-fitted here.
+    groups: samples that belong together, [N], for a temperature that is cross-fitted here. probs:
+    probabilities [N, K] of which the logits are the logarithms; they are binned as they are.
     """
     logits = logits.double()
     values = {}
     for name in names:
         if logits.shape[1] >= described()[name].fewest_classes:
-            options = _taken(name, bins=bins, calibrated=calibrated, groups=groups)
+            options = _taken(name, bins=bins, calibrated=calibrated, groups=groups, probs=probs)
             values[name] = float(find(name)(logits, labels, **options))
     return {name: value for name, value in values.items() if not math.isnan(value)}
 

@@ -57,7 +57,8 @@ class ReliabilityBins(NamedTuple):
 
     @classmethod
     def collect(cls, confidence: Tensor, hits: Tensor, index: Tensor) -> "ReliabilityBins":
-        """Bins from indices >= 0. confidence, hits: [N] float64; index: [N] int64."""
+        """Bins from indices >= 0. confidence: [N]; hits: [N] float64; index: [N] int64."""
+        confidence = confidence.double()
         sums = torch.zeros(3, int(index.max()) + 1, dtype=torch.float64, device=confidence.device)
         sums.index_add_(1, index, torch.stack([torch.ones_like(confidence), confidence, hits]))
         count, confidence_sum, hit_sum = sums[:, sums[0] > 0]
@@ -65,9 +66,10 @@ class ReliabilityBins(NamedTuple):
 
 
 def equal_width_index(values: Tensor, bins: int) -> Tensor:
-    """The index of each value's equal-width bin."""
+    """The index of each value's equal-width bin. The edges are rounded as the values are: 0.6 in
+    float32 is on the edge 9 / 15, though it is above 0.6 in float64."""
     edges = torch.arange(1, bins, dtype=torch.float64, device=values.device) / bins
-    return torch.bucketize(values, edges)
+    return torch.bucketize(values.double(), edges.to(values.dtype).double())
 
 
 def equal_mass_index(values: Tensor, bins: int) -> Tensor:
@@ -92,69 +94,87 @@ def first_of_equals(ordered: Tensor) -> Tensor:
     return starts.cummax(dim=0).values
 
 
-def expected_calibration_error(logits: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
+def expected_calibration_error(
+    logits: Tensor, labels: Tensor, bins: int = 15, probs: Tensor | None = None
+) -> Tensor:
     """Sum over equal-width bins of n_b / N * |accuracy - confidence|. Guo et al. 2017, Eq. 3."""
-    confidence, hits = top_label(logits, labels)
+    confidence, hits = top_label(logits, labels, probs)
     # The samples of a bin cancel. No value is read, so that on a GPU an epoch's ECE costs no wait.
     inside = F.one_hot(equal_width_index(confidence, bins), bins).double()
-    return ((hits - confidence) @ inside).abs().sum() / len(labels)
+    return ((hits - confidence.double()) @ inside).abs().sum() / len(labels)
 
 
 def maximum_calibration_error(
-    logits: Tensor, labels: Tensor, bins: int = 15, min_count: int = 1
+    logits: Tensor,
+    labels: Tensor,
+    bins: int = 15,
+    probs: Tensor | None = None,
+    min_count: int = 1,
 ) -> Tensor:
     """Largest |accuracy - confidence| over the bins; inherently noisy. Guo et al. 2017, Eq. 5.
 
     Bins with fewer than `min_count` samples are skipped; NaN if none is left.
     """
-    found = ReliabilityBins.of(*top_label(logits, labels), bins)
+    found = ReliabilityBins.of(*top_label(logits, labels, probs), bins)
     gaps = found.gap[found.counts >= min_count]
     if not len(gaps):
         return found.gap.new_tensor(torch.nan)
     return gaps.max()
 
 
-def maximum_calibration_error_of_ten(logits: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
+def maximum_calibration_error_of_ten(
+    logits: Tensor, labels: Tensor, bins: int = 15, probs: Tensor | None = None
+) -> Tensor:
     """MCE over the bins with at least ten samples; NaN if there is none."""
-    return maximum_calibration_error(logits, labels, bins, min_count=10)
+    return maximum_calibration_error(logits, labels, bins, probs, min_count=10)
 
 
-def average_calibration_error(logits: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
+def average_calibration_error(
+    logits: Tensor, labels: Tensor, bins: int = 15, probs: Tensor | None = None
+) -> Tensor:
     """Mean of |accuracy - confidence| over the non-empty equal-width bins, equally weighted.
 
     netcal's `ACE`, `average_calibration_error` in Mukhoti et al. 2020's code. Others use the name
     for adaptive_ece.
     """
-    return ReliabilityBins.of(*top_label(logits, labels), bins).gap.mean()
+    return ReliabilityBins.of(*top_label(logits, labels, probs), bins).gap.mean()
 
 
-def root_mean_square_calibration_error(logits: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
+def root_mean_square_calibration_error(
+    logits: Tensor, labels: Tensor, bins: int = 15, probs: Tensor | None = None
+) -> Tensor:
     """The plug-in L2 error, equal widths: root of sum n_b / N * (accuracy - confidence)^2."""
-    found = ReliabilityBins.of(*top_label(logits, labels), bins)
+    found = ReliabilityBins.of(*top_label(logits, labels, probs), bins)
     return found.share.dot(found.gap.square()).sqrt()
 
 
-def adaptive_calibration_error(logits: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
+def adaptive_calibration_error(
+    logits: Tensor, labels: Tensor, bins: int = 15, probs: Tensor | None = None
+) -> Tensor:
     """ECE over equal-mass bins (AdaECE). Mukhoti et al. 2020, Section 3.
 
     (Their code interpolates edges and drops the least confident sample: see conventions.py.)
     """
-    found = ReliabilityBins.of_equal_mass(*top_label(logits, labels), bins)
+    found = ReliabilityBins.of_equal_mass(*top_label(logits, labels, probs), bins)
     return found.share.dot(found.gap)
 
 
-def l2_calibration_error(logits: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
+def l2_calibration_error(
+    logits: Tensor, labels: Tensor, bins: int = 15, probs: Tensor | None = None
+) -> Tensor:
     """The L2 error over equal-mass bins, plugged in and so biased upward. Kumar et al. 2019."""
-    found = ReliabilityBins.of_equal_mass(*top_label(logits, labels), bins)
+    found = ReliabilityBins.of_equal_mass(*top_label(logits, labels, probs), bins)
     return found.share.dot(found.gap.square()).sqrt()
 
 
-def debiased_l2_calibration_error(logits: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
+def debiased_l2_calibration_error(
+    logits: Tensor, labels: Tensor, bins: int = 15, probs: Tensor | None = None
+) -> Tensor:
     """L2 error over equal-mass bins minus its bias, at least 0. Kumar et al. 2019.
 
     Bins with one sample have no variance to subtract and are left out; NaN if no bin has two.
     """
-    found = ReliabilityBins.of_equal_mass(*top_label(logits, labels), bins)
+    found = ReliabilityBins.of_equal_mass(*top_label(logits, labels, probs), bins)
     return debiased_square(found).clamp(min=0).sqrt()
 
 

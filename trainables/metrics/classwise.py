@@ -12,6 +12,7 @@ from trainables.metrics.binned import (
     equal_mass_index,
     equal_width_index,
 )
+from trainables.metrics.scores import probabilities, rounded
 
 METRICS = {
     "classwise_ece": {"place": 9, "stored": True, "function": "classwise_calibration_error",
@@ -32,7 +33,7 @@ THRESHOLD = 0.01
 class _Block(NamedTuple):
     """Some classes of the predictions, and each p's cell: bin k of class c is k + bins * c."""
 
-    probs: Tensor  # [N, C]
+    probs: Tensor  # [N, C] float64
     hits: Tensor  # [N, C] float64
     cells: Tensor  # [N, C]
     size: int  # of all cells
@@ -45,15 +46,15 @@ class _Block(NamedTuple):
 
 
 def _blocks(
-    logits: Tensor, labels: Tensor, bins: int, index: Callable[[Tensor, int], Tensor]
+    found: Tensor, labels: Tensor, bins: int, index: Callable[[Tensor, int], Tensor]
 ) -> Iterator[_Block]:
-    probs = logits.double().softmax(dim=-1)
-    for start in range(0, probs.shape[1], BLOCK):
-        part = probs[:, start : start + BLOCK].contiguous()
-        classes = torch.arange(start, start + part.shape[1], device=probs.device)
-        offset = bins * torch.arange(len(classes), device=probs.device)
+    """found: the probabilities [N, K]."""
+    for start in range(0, found.shape[1], BLOCK):
+        part = found[:, start : start + BLOCK].contiguous()
+        classes = torch.arange(start, start + part.shape[1], device=found.device)
+        offset = bins * torch.arange(len(classes), device=found.device)
         yield _Block(
-            part,
+            part.double(),
             (labels[:, None] == classes).double(),
             index(part, bins) + offset,
             bins * len(classes),
@@ -61,7 +62,11 @@ def _blocks(
 
 
 def classwise_calibration_error(
-    logits: Tensor, labels: Tensor, bins: int = 15, threshold: float = 0.0
+    logits: Tensor,
+    labels: Tensor,
+    bins: int = 15,
+    probs: Tensor | None = None,
+    threshold: float = 0.0,
 ) -> Tensor:
     """Mean over classes k of the ECE of p_k against [y = k]; falls with K. Kull et al. 2019.
 
@@ -69,8 +74,9 @@ def classwise_calibration_error(
     are none; NaN if no class has any.
     """
     errors = []
-    for block in _blocks(logits, labels, bins, equal_width_index):
-        kept = block.probs > threshold
+    found = probabilities(logits, probs)
+    for block in _blocks(found, labels, bins, equal_width_index):
+        kept = block.probs > rounded(threshold, found.dtype)
         if threshold == 0:
             kept = torch.ones_like(kept)
         gaps = block.sums((block.hits - block.probs) * kept).abs().sum(dim=-1)
@@ -80,20 +86,22 @@ def classwise_calibration_error(
 
 
 def thresholded_classwise_calibration_error(
-    logits: Tensor, labels: Tensor, bins: int = 15
+    logits: Tensor, labels: Tensor, bins: int = 15, probs: Tensor | None = None
 ) -> Tensor:
     """Classwise ECE over probabilities above 1%. After Nixon et al. 2019 (equal-mass TACE)."""
-    return classwise_calibration_error(logits, labels, bins, THRESHOLD)
+    return classwise_calibration_error(logits, labels, bins, probs, THRESHOLD)
 
 
-def debiased_l2_marginal_error(logits: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
+def debiased_l2_marginal_error(
+    logits: Tensor, labels: Tensor, bins: int = 15, probs: Tensor | None = None
+) -> Tensor:
     """Root of the mean over classes of the debiased squared L2 error of p_k. Kumar et al. 2019.
 
     Equal-mass bins for each class; a negative value of a class counts as 0. NaN if no bin has two
     samples.
     """
     squares = []
-    for block in _blocks(logits, labels, bins, equal_mass_index):
+    for block in _blocks(probabilities(logits, probs), labels, bins, equal_mass_index):
         parts = (torch.ones_like(block.probs), block.probs, block.hits)
         columns = map(block.sums, parts)
         for count, prob, hit in zip(*columns, strict=True):
@@ -103,7 +111,9 @@ def debiased_l2_marginal_error(logits: Tensor, labels: Tensor, bins: int = 15) -
     return torch.stack(squares).mean().sqrt()
 
 
-def brier_calibration(logits: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
+def brier_calibration(
+    logits: Tensor, labels: Tensor, bins: int = 15, probs: Tensor | None = None
+) -> Tensor:
     """Part of the Brier score that recalibrating each class would remove. DeGroot & Fienberg 1983.
 
     On binned p_k: sum over classes and equal-width bins of n_b / N * (mean p_k - frequency of k)^2.
@@ -111,17 +121,19 @@ def brier_calibration(logits: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
     exactly to the Brier score.
     """
     total = torch.zeros((), dtype=torch.float64, device=logits.device)
-    for block in _blocks(logits, labels, bins, equal_width_index):
+    for block in _blocks(probabilities(logits, probs), labels, bins, equal_width_index):
         counts = block.sums(torch.ones_like(block.probs))
         gaps = block.sums(block.probs - block.hits)
         total += (gaps.square() / counts.clamp(min=1)).sum()
     return total / len(labels)
 
 
-def brier_refinement(logits: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
+def brier_refinement(
+    logits: Tensor, labels: Tensor, bins: int = 15, probs: Tensor | None = None
+) -> Tensor:
     """The Brier score that recalibrating each class would leave: brier - brier_calibration."""
     total = torch.zeros((), dtype=torch.float64, device=logits.device)
-    for block in _blocks(logits, labels, bins, equal_width_index):
+    for block in _blocks(probabilities(logits, probs), labels, bins, equal_width_index):
         residual = block.probs - block.hits
         counts = block.sums(torch.ones_like(residual)).clamp(min=1)
         means = block.sums(residual) / counts

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from trainables.metrics.binned import equal_mass_index, equal_width_index
-from trainables.metrics.scores import top_label
+from trainables.metrics.scores import probabilities, top_label
 
 # Bin index of a confidence in none of the bins.
 DROPPED = -1
@@ -29,7 +29,7 @@ class Convention(NamedTuple):
     used_by: str
     rule: str
     loses: str
-    value: Callable[..., Tensor]  # of logits, labels, bins; in OF_GROUPS, and groups
+    value: Callable[..., Tensor]  # of logits, labels, bins, probs; in OF_GROUPS, and groups
 
 
 # ---- equal-width bins ----------------------------------------------------------------------------
@@ -126,11 +126,16 @@ def _error(values: Tensor, hits: Tensor, index: Tensor) -> Tensor:
 
 def _top_label(
     rule: Callable[[Tensor, int], Tensor], dtype: torch.dtype = torch.float64, of_kept: bool = False
-) -> Callable[[Tensor, Tensor, int], Tensor]:
-    """The top-label error, over all samples or, with of_kept, over those that have a bin."""
+) -> Callable[..., Tensor]:
+    """The top-label error, over all samples or, with of_kept, over those that have a bin.
 
-    def value(logits: Tensor, labels: Tensor, bins: int) -> Tensor:
-        confidence, hits = top_label(logits, labels, dtype)
+    dtype: of the softmax. In float32 a confidence is exactly 1.0 from a lead of 17 nats on.
+    """
+
+    def value(logits: Tensor, labels: Tensor, bins: int, probs: Tensor | None = None) -> Tensor:
+        _, hits = top_label(logits, labels, probs)
+        found = logits.to(dtype).softmax(dim=-1) if probs is None else probs.to(dtype)
+        confidence = found.amax(dim=-1).double()
         index = rule(confidence, bins)
         kept = (index > DROPPED).sum() if of_kept else len(labels)
         return _error(confidence, hits, index) / kept
@@ -138,19 +143,24 @@ def _top_label(
     return value
 
 
-def _mean_of_groups(logits: Tensor, labels: Tensor, bins: int, groups: Tensor) -> Tensor:
+def _mean_of_groups(
+    logits: Tensor, labels: Tensor, bins: int, probs: Tensor | None, groups: Tensor
+) -> Tensor:
     """The mean over groups of each one's ECE, over equal-width bins."""
-    confidence, hits = top_label(logits, labels)
+    confidence, hits = top_label(logits, labels, probs)
     total = int(groups.max()) + 1
     gaps = torch.zeros(total * bins, dtype=torch.float64, device=logits.device)
-    gaps.index_add_(0, groups * bins + equal_width_index(confidence, bins), hits - confidence)
+    gaps.index_add_(
+        0, groups * bins + equal_width_index(confidence, bins), hits - confidence.double()
+    )
     errors = gaps.view(total, bins).abs().sum(dim=1) / groups.bincount()
     return errors.mean()
 
 
-def _seen_classes(logits: Tensor, labels: Tensor, bins: int) -> Tensor:
+def _seen_classes(logits: Tensor, labels: Tensor, bins: int, probs: Tensor | None = None) -> Tensor:
     """Classwise ECE over the classes up to the largest label."""
-    columns = logits.double().softmax(dim=-1).T.contiguous()[: int(labels.max()) + 1]
+    found = probabilities(logits, probs).double()
+    columns = found.T.contiguous()[: int(labels.max()) + 1]
     errors = [
         _error(column, (labels == k).double(), _right_closed_float32(column, bins))
         for k, column in enumerate(columns)
@@ -159,11 +169,15 @@ def _seen_classes(logits: Tensor, labels: Tensor, bins: int) -> Tensor:
 
 
 def _thresholded_adaptive(
-    rule: Callable[[Tensor, int], Tensor], logits: Tensor, labels: Tensor, bins: int
+    rule: Callable[[Tensor, int], Tensor],
+    logits: Tensor,
+    labels: Tensor,
+    bins: int,
+    probs: Tensor | None = None,
 ) -> Tensor:
     """TACE: per class, probabilities above 1% in equal-mass bins; 0 for a class without any."""
     errors = []
-    for k, column in enumerate(logits.double().softmax(dim=-1).T):
+    for k, column in enumerate(probabilities(logits, probs).double().T):
         kept = column[column > 0.01]
         hits = (labels == k).double()[column > 0.01]
         index = rule(kept, bins) if len(kept) else kept.long()
@@ -231,12 +245,18 @@ def convention(name: str) -> Convention:
 
 
 def by_convention(
-    logits: Tensor, labels: Tensor, bins: int = 15, groups: Tensor | None = None
+    logits: Tensor,
+    labels: Tensor,
+    bins: int = 15,
+    groups: Tensor | None = None,
+    probs: Tensor | None = None,
 ) -> dict[str, float]:
     """The value under every convention. logits: [N, K]; labels: [N] int64; groups: [N] int64, from
-    0 on, if samples belong together."""
-    found = {name: float(one.value(logits, labels, bins)) for name, one in CONVENTIONS.items()}
+    0 on, if samples belong together; probs: [N, K] where these were given."""
+    found = {
+        name: float(one.value(logits, labels, bins, probs)) for name, one in CONVENTIONS.items()
+    }
     if groups is not None:
         for name, one in OF_GROUPS.items():
-            found[name] = float(one.value(logits, labels, bins, groups))
+            found[name] = float(one.value(logits, labels, bins, probs, groups))
     return found

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from trainables.metrics.scores import top_label
+from trainables.metrics.scores import probabilities, top_label
 
 METRICS = {
     "mmce": {"place": 24, "function": "maximum_mean_calibration_error", "matters": 0.01},
@@ -54,61 +54,70 @@ TOP_LABEL_SCALE = 0.4
 BLOCK = 512
 
 
-def kernel_calibration_error(logits: Tensor, labels: Tensor) -> Tensor:
+def kernel_calibration_error(logits: Tensor, labels: Tensor, probs: Tensor | None = None) -> Tensor:
     """SKCE of whole predictions, biased, over all pairs, in [0, 2]. Widmann et al. 2019."""
-    probs, residual = _whole(logits, labels)
-    return _pair_sum(probs, residual) / len(labels) ** 2
+    return _pair_sum(*_whole(logits, labels, probs)) / len(labels) ** 2
 
 
-def kernel_calibration_error_unbiased(logits: Tensor, labels: Tensor) -> Tensor:
+def kernel_calibration_error_unbiased(
+    logits: Tensor, labels: Tensor, probs: Tensor | None = None
+) -> Tensor:
     """SKCE of whole predictions, unbiased: may be < 0; NaN for one sample. Widmann et al. 2019."""
-    probs, residual = _whole(logits, labels)
+    found, residual = _whole(logits, labels, probs)
     n = len(labels)
-    return (_pair_sum(probs, residual) - residual.square().sum()) / (n * (n - 1))
+    return (_pair_sum(found, residual) - residual.square().sum()) / (n * (n - 1))
 
 
-def kernel_calibration_error_linear(logits: Tensor, labels: Tensor) -> Tensor:
+def kernel_calibration_error_linear(
+    logits: Tensor, labels: Tensor, probs: Tensor | None = None
+) -> Tensor:
     """SKCE of whole predictions over the pairs (0, 1), (2, 3), ...: noisy. Widmann et al. 2019."""
-    probs, residual = _whole(logits, labels)
+    found, residual = _whole(logits, labels, probs)
     end = len(labels) // 2 * 2
-    distance = (probs[0:end:2] - probs[1:end:2]).square().sum(dim=-1).sqrt()
+    distance = (found[0:end:2] - found[1:end:2]).square().sum(dim=-1).sqrt()
     product = (residual[0:end:2] * residual[1:end:2]).sum(dim=-1)
     return (torch.exp(-distance / SCALE) * product).mean()
 
 
-def top_label_kernel_error(logits: Tensor, labels: Tensor) -> Tensor:
+def top_label_kernel_error(logits: Tensor, labels: Tensor, probs: Tensor | None = None) -> Tensor:
     """SKCE of the top label, biased: MMCE squared. Kumar et al. 2018, Widmann et al. 2019."""
-    return _top_label_sum(*_top_label(logits, labels)) / len(labels) ** 2
+    return _top_label_sum(*_top_label(logits, labels, probs)) / len(labels) ** 2
 
 
-def top_label_kernel_error_unbiased(logits: Tensor, labels: Tensor) -> Tensor:
+def top_label_kernel_error_unbiased(
+    logits: Tensor, labels: Tensor, probs: Tensor | None = None
+) -> Tensor:
     """SKCE of the top label, unbiased: may be negative; NaN for one sample. Widmann et al. 2019."""
-    confidence, residual = _top_label(logits, labels)
+    confidence, residual = _top_label(logits, labels, probs)
     n = len(labels)
     return (_top_label_sum(confidence, residual) - residual.square().sum()) / (n * (n - 1))
 
 
-def top_label_kernel_error_linear(logits: Tensor, labels: Tensor) -> Tensor:
+def top_label_kernel_error_linear(
+    logits: Tensor, labels: Tensor, probs: Tensor | None = None
+) -> Tensor:
     """SKCE of the top label over the pairs (0, 1), (2, 3), ...: noisy. Widmann et al. 2019."""
-    confidence, residual = _top_label(logits, labels)
+    confidence, residual = _top_label(logits, labels, probs)
     end = len(labels) // 2 * 2
     distance = (confidence[0:end:2] - confidence[1:end:2]).abs()
     return (torch.exp(-distance / TOP_LABEL_SCALE) * residual[0:end:2] * residual[1:end:2]).mean()
 
 
-def maximum_mean_calibration_error(logits: Tensor, labels: Tensor) -> Tensor:
+def maximum_mean_calibration_error(
+    logits: Tensor, labels: Tensor, probs: Tensor | None = None
+) -> Tensor:
     """MMCE: the root of the top label's biased SKCE, scale 0.4. Kumar et al. 2018."""
-    return top_label_kernel_error(logits, labels).clamp(min=0).sqrt()
+    return top_label_kernel_error(logits, labels, probs).clamp(min=0).sqrt()
 
 
-def _whole(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    probs = logits.double().softmax(dim=-1)
-    return probs, F.one_hot(labels, logits.shape[1]) - probs
+def _whole(logits: Tensor, labels: Tensor, probs: Tensor | None) -> tuple[Tensor, Tensor]:
+    found = probabilities(logits, probs).double()
+    return found, F.one_hot(labels, found.shape[1]) - found
 
 
-def _top_label(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    confidence, hits = top_label(logits, labels)
-    return confidence, hits - confidence
+def _top_label(logits: Tensor, labels: Tensor, probs: Tensor | None) -> tuple[Tensor, Tensor]:
+    confidence, hits = top_label(logits, labels, probs)
+    return confidence.double(), hits - confidence.double()
 
 
 def _pair_sum(probs: Tensor, residual: Tensor) -> Tensor:

@@ -5,8 +5,6 @@ no bias from noise in them. It is negative where a cross-fitted temperature does
 alone, a little below 0.
 """
 
-from collections.abc import Callable
-
 from torch import Tensor
 
 from trainables.metrics.scores import brier_score, negative_log_likelihood
@@ -30,7 +28,8 @@ def calibration_nll(
 
     calibrated: the scaled logits [N, K]; default: cross-fitted on these samples, by groups [N].
     """
-    return _removed(negative_log_likelihood, logits, labels, calibrated, groups)
+    after = _calibrated(logits, labels, calibrated, groups)
+    return negative_log_likelihood(logits, labels) - negative_log_likelihood(after, labels)
 
 
 def calibration_brier(
@@ -38,21 +37,17 @@ def calibration_brier(
     labels: Tensor,
     calibrated: Tensor | None = None,
     groups: Tensor | None = None,
+    probs: Tensor | None = None,
 ) -> Tensor:
     """Brier score less that after temperature scaling.
 
     calibrated: the scaled logits [N, K]; default: cross-fitted on these samples, by groups [N].
     """
-    return _removed(brier_score, logits, labels, calibrated, groups)
+    after = _calibrated(logits, labels, calibrated, groups)
+    return brier_score(logits, labels, probs) - brier_score(after, labels)
 
 
-def _removed(
-    score: Callable[[Tensor, Tensor], Tensor],
-    logits: Tensor,
-    labels: Tensor,
-    calibrated: Tensor | None,
-    groups: Tensor | None,
+def _calibrated(
+    logits: Tensor, labels: Tensor, calibrated: Tensor | None, groups: Tensor | None
 ) -> Tensor:
-    if calibrated is None:
-        calibrated = cross_fitted(logits, labels, groups=groups)
-    return score(logits, labels) - score(calibrated, labels)
+    return cross_fitted(logits, labels, groups=groups) if calibrated is None else calibrated

@@ -26,32 +26,40 @@ METRICS = {
 SURE = 0.99
 
 
-def top_label(
-    logits: Tensor, labels: Tensor, dtype: torch.dtype = torch.float64
-) -> tuple[Tensor, Tensor]:
-    """Confidence (the largest probability) and hit (1 if it is the label's), [N] float64.
+def probabilities(logits: Tensor, probs: Tensor | None = None) -> Tensor:
+    """The probabilities [N, K]: `probs` where they were given, as they are; else float64."""
+    return logits.double().softmax(dim=-1) if probs is None else probs
 
-    dtype: of the softmax. In float32 a confidence is exactly 1.0 from a lead of 17 nats on.
+
+def top_label(logits: Tensor, labels: Tensor, probs: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Confidence (the largest probability) and hit (1 if it is the label's), [N].
+
+    The confidence has the dtype of `probabilities`; the hit is float64.
     """
-    confidence = logits.to(dtype).softmax(dim=-1).amax(dim=-1)
-    return confidence.double(), (logits.argmax(dim=-1) == labels).double()
+    return probabilities(logits, probs).amax(dim=-1), _hits(logits, labels, probs)
 
 
-def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Fraction of samples whose largest logit is the label's (the first of ties)."""
-    return (logits.argmax(dim=-1) == labels).double().mean()
+def _hits(logits: Tensor, labels: Tensor, probs: Tensor | None) -> Tensor:
+    scores = logits if probs is None else probs
+    return (scores.argmax(dim=-1) == labels).double()
 
 
-def error(logits: Tensor, labels: Tensor) -> Tensor:
+def accuracy(logits: Tensor, labels: Tensor, probs: Tensor | None = None) -> Tensor:
+    """Fraction of samples whose largest score is the label's (the first of ties)."""
+    return _hits(logits, labels, probs).mean()
+
+
+def error(logits: Tensor, labels: Tensor, probs: Tensor | None = None) -> Tensor:
     """1 - accuracy."""
-    return 1 - accuracy(logits, labels)
+    return 1 - accuracy(logits, labels, probs)
 
 
-def top5_accuracy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Fraction of samples with the label among the five largest logits; ties: lower class first."""
-    own = logits.gather(-1, labels[:, None])
-    earlier = torch.arange(logits.shape[1], device=logits.device) < labels[:, None]
-    ahead = ((logits > own) | ((logits == own) & earlier)).sum(dim=-1)
+def top5_accuracy(logits: Tensor, labels: Tensor, probs: Tensor | None = None) -> Tensor:
+    """Fraction of samples with the label among the five largest scores; ties: lower class first."""
+    scores = logits if probs is None else probs
+    own = scores.gather(-1, labels[:, None])
+    earlier = torch.arange(scores.shape[1], device=scores.device) < labels[:, None]
+    ahead = ((scores > own) | ((scores == own) & earlier)).sum(dim=-1)
     return (ahead < 5).double().mean()
 
 
@@ -60,19 +68,24 @@ def negative_log_likelihood(logits: Tensor, labels: Tensor) -> Tensor:
     return cross_entropy(logits.double(), labels)
 
 
-def brier_score(logits: Tensor, labels: Tensor) -> Tensor:
+def brier_score(logits: Tensor, labels: Tensor, probs: Tensor | None = None) -> Tensor:
     """Mean over samples of sum_k (p_k - [k = y])^2, in [0, 2]. Brier 1950."""
-    probs = logits.double().softmax(dim=-1)
-    return (probs - F.one_hot(labels, logits.shape[1])).square().sum(dim=-1).mean()
+    found = probabilities(logits, probs).double()
+    return (found - F.one_hot(labels, found.shape[1])).square().sum(dim=-1).mean()
 
 
-def share_above_99(logits: Tensor, labels: Tensor) -> Tensor:
+def share_above_99(logits: Tensor, labels: Tensor, probs: Tensor | None = None) -> Tensor:
     """Fraction of samples with confidence above 99%; no better direction. Mukhoti et al. 2020."""
-    confidence, _ = top_label(logits, labels)
-    return (confidence > SURE).double().mean()
+    confidence, _ = top_label(logits, labels, probs)
+    return (confidence > rounded(SURE, confidence.dtype)).double().mean()
 
 
-def accuracy_above_99(logits: Tensor, labels: Tensor) -> Tensor:
+def accuracy_above_99(logits: Tensor, labels: Tensor, probs: Tensor | None = None) -> Tensor:
     """Accuracy of samples with confidence above 99%; NaN without any. Mukhoti et al. 2020."""
-    confidence, hits = top_label(logits, labels)
-    return hits[confidence > SURE].mean()
+    confidence, hits = top_label(logits, labels, probs)
+    return hits[confidence > rounded(SURE, confidence.dtype)].mean()
+
+
+def rounded(threshold: float, dtype: torch.dtype) -> float:
+    """The threshold as probabilities of this dtype have it: float32's 0.99 is not above 0.99."""
+    return float(torch.tensor(threshold, dtype=dtype))

@@ -32,14 +32,14 @@ CUTOFF = 8.4
 CHUNK = 8192
 
 
-def smooth_calibration_error(logits: Tensor, labels: Tensor) -> Tensor:
+def smooth_calibration_error(logits: Tensor, labels: Tensor, probs: Tensor | None = None) -> Tensor:
     """Smooth ECE at the bandwidth equal to its value, also with mass at 1. Blasiok & Nakkiran 2024.
 
     A fixed point below 0.00004 is not resolved: the result is then the value at that bandwidth,
     which is even smaller.
     """
-    confidence, hits = top_label(logits, labels)
-    return fixed_point(confidence, hits - confidence)
+    confidence, hits = top_label(logits, labels, probs)
+    return fixed_point(confidence.double(), hits - confidence.double())
 
 
 def fixed_point(confidence: Tensor, residual: Tensor) -> Tensor:

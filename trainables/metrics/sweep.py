@@ -18,19 +18,23 @@ METRICS = {
 }
 
 
-def sweep_calibration_error(logits: Tensor, labels: Tensor) -> Tensor:
+def sweep_calibration_error(logits: Tensor, labels: Tensor, probs: Tensor | None = None) -> Tensor:
     """ECE over the most equal-mass bins with rising accuracy. Roelofs et al. 2022."""
-    return equal_mass_sweep(logits, labels)[0]
+    return equal_mass_sweep(logits, labels, probs)[0]
 
 
-def sweep_calibration_error_equal_width(logits: Tensor, labels: Tensor) -> Tensor:
+def sweep_calibration_error_equal_width(
+    logits: Tensor, labels: Tensor, probs: Tensor | None = None
+) -> Tensor:
     """ECE over the most equal-width bins with rising accuracy. Roelofs et al. 2022."""
-    return equal_width_sweep(logits, labels)[0]
+    return equal_width_sweep(logits, labels, probs)[0]
 
 
-def equal_mass_sweep(logits: Tensor, labels: Tensor) -> tuple[Tensor, int]:
+def equal_mass_sweep(
+    logits: Tensor, labels: Tensor, probs: Tensor | None = None
+) -> tuple[Tensor, int]:
     """The error and its number of bins; ties stay together (the released code splits them)."""
-    confidence, hits = _ordered(logits, labels)
+    confidence, hits = _ordered(logits, labels, probs)
     n = len(confidence)
     # A bin that would start within ties starts after them: ties share the bin of the first.
     positions = torch.arange(n + 1, device=confidence.device)
@@ -46,13 +50,16 @@ def equal_mass_sweep(logits: Tensor, labels: Tensor) -> tuple[Tensor, int]:
     return _sweep(confidence, hits, bounds)
 
 
-def equal_width_sweep(logits: Tensor, labels: Tensor) -> tuple[Tensor, int]:
+def equal_width_sweep(
+    logits: Tensor, labels: Tensor, probs: Tensor | None = None
+) -> tuple[Tensor, int]:
     """The error and its number of bins."""
-    confidence, hits = _ordered(logits, labels)
+    confidence, hits = _ordered(logits, labels, probs)
 
     def bounds(bins: int) -> Tensor:
         edges = torch.arange(bins + 1, dtype=torch.float64, device=confidence.device) / bins
-        found = torch.searchsorted(confidence, edges, right=True)  # (lo, hi]
+        # (lo, hi]; the edges are rounded as the confidences are.
+        found = torch.searchsorted(confidence, edges.to(confidence.dtype), right=True)
         found[0] = 0
         found[-1] = len(confidence)
         return found
@@ -60,8 +67,8 @@ def equal_width_sweep(logits: Tensor, labels: Tensor) -> tuple[Tensor, int]:
     return _sweep(confidence, hits, bounds)
 
 
-def _ordered(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    confidence, hits = top_label(logits, labels)
+def _ordered(logits: Tensor, labels: Tensor, probs: Tensor | None) -> tuple[Tensor, Tensor]:
+    confidence, hits = top_label(logits, labels, probs)
     order = confidence.argsort()
     return confidence[order], hits[order]
 
@@ -69,8 +76,10 @@ def _ordered(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 def _sweep(confidence: Tensor, hits: Tensor, bounds: Callable[[int], Tensor]) -> tuple[Tensor, int]:
     """Increase the number of bins until accuracy falls between two; use the number before."""
     n = len(confidence)
-    zero = confidence.new_zeros(1)
-    hit_sums, gap_sums = (torch.cat([zero, each.cumsum(0)]) for each in (hits, hits - confidence))
+    zero = hits.new_zeros(1)
+    hit_sums, gap_sums = (
+        torch.cat([zero, each.cumsum(0)]) for each in (hits, hits - confidence.double())
+    )
 
     def error(bins: int) -> Tensor:
         return gap_sums[bounds(bins)].diff().abs().sum() / n

@@ -21,7 +21,6 @@ LABEL = "label"
 GROUP = "group"
 KINDS = ("logit", "prob")
 ENDINGS = (".csv", ".parquet", ".npz")
-NEAR_ONE = 1e-3  # as of an npz
 FILL = "Fill it, or remove the row."
 T = TypeVar("T")
 SHOWN = 12  # of the file's columns, in a message
@@ -89,8 +88,8 @@ def _arrays(path: Path, labelled: bool) -> dict[str, np.ndarray]:
 
 
 def _check_scores(scores: np.ndarray, names: Sequence[str]) -> None:
-    """Raise FieldError for the first value that is not finite; of probabilities, for the first row
-    that are none."""
+    """Raise FieldError for the first value that is not finite; of probabilities, for the first one
+    below 0."""
     broken = np.argwhere(~np.isfinite(scores))
     if len(broken):
         row, column = broken[0]
@@ -98,16 +97,12 @@ def _check_scores(scores: np.ndarray, names: Sequence[str]) -> None:
         raise FieldError("", found, "Give finite numbers, or remove the row.")
     if names[0] != "prob_0":
         return
-    is_off = np.abs(scores.sum(axis=1, dtype=np.float64) - 1) > NEAR_ONE
-    wrong = np.flatnonzero(is_off | (scores < 0).any(axis=1))
-    if not len(wrong):
-        return
-    row = wrong[0]
-    found = f"row {row}: '{names[0]}' to '{names[-1]}' sum to {scores[row].sum():.6g}, not 1"
-    if (scores[row] < 0).any():
-        column = int(scores[row].argmin())
+    negative = np.argwhere(scores < 0)
+    if len(negative):
+        row, column = negative[0]
         found = f"row {row}: '{names[column]}' is {scores[row, column]:g}, less than 0"
-    raise FieldError("", found, "If they are logits, name the columns 'logit_0', 'logit_1', ...")
+        mend = "If they are logits, name the columns 'logit_0', 'logit_1', ..."
+        raise FieldError("", found, mend)
 
 
 def _check_labels(labels: np.ndarray, num_classes: int) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import InitVar, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from trainables.files.arrays import array_headers, read_arrays, write_arrays
 from trainables.groups import renumbered
 from trainables.kinds import count_of
 from trainables.metrics.shared import post_hoc
+from trainables.outputs.probabilities import PYTHON, Door, as_probs, refuse_probs
 from trainables.problems import FieldError, nearest
 
 # Bytes a value beside the array that `evaluate` takes, as measured: casts to float64, a logarithm,
@@ -22,6 +24,14 @@ from trainables.problems import FieldError, nearest
 WORKING = {"logits": 96, "probs": 96, "labels": 16, "groups": 48}
 WANTED = "an npz with `logits` or `probs`, and `labels`"
 TABLES = (".csv", ".parquet")
+Normalized = Callable[[float], object]
+
+
+class Scores(NamedTuple):
+    """Logits [N, K]; the probabilities, if these were given: the logits are their logarithms."""
+
+    logits: Tensor
+    probs: Tensor | None
 
 
 @dataclass(frozen=True)
@@ -29,12 +39,28 @@ class Predictions:
     """logits: [N, K] float32 (or float64). labels: [N] int64, in [0, K).
 
     groups: [N] int64, numbered by first appearance: samples that belong together; None: each by
-    itself.
+    itself. probs: [N, K] floating, in place of logits, `Predictions(probs=p, labels=y)`: metrics
+    bin them as they are, and the logits are their logarithms, float64 (of 0: -inf; if it is the
+    label's, the NLL is infinite). by_network: whether a network gave the logits here.
+
+    Raises FieldError for logits that are probabilities (of a network's own, nothing is asked), and
+    for probabilities that are none.
     """
 
-    logits: Tensor
-    labels: Tensor
+    logits: Tensor = None  # type: ignore[assignment]  # of `probs`, where those are given
+    labels: Tensor = None  # type: ignore[assignment]
     groups: Tensor | None = None
+    probs: Tensor | None = None
+    by_network: InitVar[bool] = False
+
+    def __post_init__(self, by_network: bool) -> None:
+        if self.labels is None or (self.logits is None) == (self.probs is None):
+            raise FieldError("", "Predictions takes labels, and either logits or probs")
+        if self.probs is not None:
+            as_probs(self.probs, PYTHON)
+            object.__setattr__(self, "logits", self.probs.double().log())
+        elif not by_network:
+            refuse_probs(self.logits, PYTHON)
 
     def evaluate(self, bins: int = 15, also: Collection[str] = ()) -> dict[str, float]:
         """The metrics every trial stores, and as `ts_` those of cross-fitted temperatures.
@@ -51,7 +77,7 @@ class Predictions:
 
     def essential_at(self, temperature: float) -> dict[str, float]:
         """The essential metrics, and as `ts_` those at a temperature fitted on other samples."""
-        found = metrics.measure(self.logits, self.labels, metrics.ESSENTIAL)
+        found = metrics.measure(self.logits, self.labels, metrics.ESSENTIAL, probs=self.probs)
         scaled = self.logits.double() / temperature
         after = metrics.measure(scaled, self.labels, metrics.ESSENTIAL)
         prefix = metrics.AFTER_TEMPERATURE
@@ -70,38 +96,53 @@ class Predictions:
         also_after = [name.removeprefix(prefix) for name in also if name.startswith(prefix)]
         after = metrics.measure_stored(calibrated, self.labels, bins, also_after)
         return {
-            **metrics.measure_stored(self.logits, self.labels, bins, also, calibrated),
+            **metrics.measure_stored(self.logits, self.labels, bins, also, calibrated, self.probs),
             **{prefix + name: value for name, value in after.items()},
         }
 
     def save(self, path: Path) -> str:
         """Write `path` (npz) atomically; returns its sha256."""
-        arrays = {"logits": self.logits.cpu().numpy(), "labels": self.labels.cpu().numpy()}
+        name = "logits" if self.probs is None else "probs"
+        arrays = {name: getattr(self, name).cpu().numpy(), "labels": self.labels.cpu().numpy()}
         if self.groups is not None:
             arrays["groups"] = self.groups.cpu().numpy()
         return write_arrays(path, arrays)
 
     @classmethod
-    def load(cls, path: Path) -> Predictions:
+    def load(cls, path: Path, normalized: Normalized | None = None) -> Predictions:
         """Read an npz with `logits` or `probs`, `labels` and perhaps `groups`, or a csv or parquet
         file with columns `label`, `logit_0`, ... or `prob_0`, ... and perhaps `group`.
 
-        Probabilities become logits by their logarithm (a probability of 0 is -inf; if it is the
-        label's, the NLL is infinite). Raises FieldError.
+        normalized: as in `as_probs`, of a file with probabilities. Raises FieldError, also for
+        logits that are probabilities.
         """
+        found = cls.stored(path, normalized)
+        if found.probs is None:
+            refuse_probs(found.logits, _door(path, found.logits.shape[1]))
+        return found
+
+    @classmethod
+    def stored(cls, path: Path, normalized: Normalized | None = None) -> Predictions:
+        """`load` of what a study stored: its logits are a network's own, and are not looked at."""
         arrays = _arrays(path)
-        logits = _logits(path, arrays)
-        labels = _labels(path, arrays["labels"], *logits.shape)
+        scores = _scores(path, arrays, normalized)
+        labels = _labels(path, arrays["labels"], *scores.shape)
         groups = None
         if "groups" in arrays:
-            groups = _groups(path, arrays["groups"], len(logits))
-        return cls(logits, labels, groups)
+            groups = _groups(path, arrays["groups"], len(scores))
+        if "logits" in arrays:
+            return cls(scores, labels, groups, by_network=True)
+        return cls(labels=labels, groups=groups, probs=scores)
 
 
-def load_logits(path: Path) -> Tensor:
-    """The logits [N, K] of a file as `Predictions.load` reads it; its labels, if there are any, may
-    be of other classes."""
-    return _logits(path, _arrays(path, labelled=False))
+def load_scores(path: Path, normalized: Normalized | None = None) -> Scores:
+    """What `Predictions.load` reads of a file without its labels, which may be of other classes."""
+    arrays = _arrays(path, labelled=False)
+    scores = _scores(path, arrays, normalized)
+    if "logits" not in arrays:
+        return Scores(scores.double().log(), scores)
+    refuse_probs(scores, _door(path, scores.shape[1]))
+    return Scores(scores, None)
 
 
 def has_groups(path: Path) -> bool:
@@ -139,14 +180,29 @@ def _arrays(path: Path, labelled: bool = True) -> dict[str, np.ndarray]:
     return arrays
 
 
-def _logits(path: Path, arrays: dict[str, np.ndarray]) -> Tensor:
-    if "logits" in arrays:
-        logits = _checked(path, "logits", arrays["logits"])
-    else:
-        probs = _checked(path, "probs", arrays["probs"])
-        with np.errstate(divide="ignore"):
-            logits = np.log(probs.astype(np.float64))
-    return torch.from_numpy(np.ascontiguousarray(logits))
+def _door(path: Path, num_classes: int) -> Door:
+    is_table = path.suffix.lower() in TABLES
+    logits = "the columns 'logit_0', 'logit_1', ..." if is_table else "the array 'logits'."
+    probs = "the columns 'prob_0', 'prob_1', ..." if is_table else "the array 'probs'."
+    return Door(
+        str(path),
+        f"'prob_0' to 'prob_{num_classes - 1}'" if is_table else "'probs'",
+        f"If they are logits, name {logits}",
+        f"Name {probs}",
+        "If they were rounded, --normalize divides each row by its sum.",
+    )
+
+
+def _scores(path: Path, arrays: dict[str, np.ndarray], normalized: Normalized | None) -> Tensor:
+    """The logits, or the probabilities in their own dtype, [N, K]."""
+    name = "logits" if "logits" in arrays else "probs"
+    scores = torch.from_numpy(np.ascontiguousarray(_checked(path, name, arrays[name])))
+    if name == "probs":
+        return as_probs(scores, _door(path, scores.shape[1]), normalized)
+    if normalized is not None:
+        mend = "Leave out --normalize; it is for probabilities."
+        raise FieldError(str(path), "has logits", mend)
+    return scores.float() if scores.dtype == torch.float16 else scores
 
 
 def _labels(path: Path, labels: np.ndarray, num_samples: int, num_classes: int) -> Tensor:
@@ -188,15 +244,7 @@ def _checked(path: Path, name: str, scores: np.ndarray) -> np.ndarray:
         raise FieldError(where, f"'{name}' must be float [N, K] with K >= 2, got {found}")
     if len(scores) == 0:
         raise FieldError(where, f"'{name}' is empty")
-    if scores.dtype == np.float16:
-        scores = scores.astype(np.float32)
     if not np.isfinite(scores).all():
         rows = (~np.isfinite(scores)).any(1).sum()
         raise FieldError(where, f"'{name}' has NaN or infinite values in {rows} rows")
-    if name == "probs":
-        off = np.abs(scores.sum(axis=1, dtype=np.float64) - 1)
-        if scores.min() < 0 or off.max() > 1e-3:
-            problem = "'probs' must be >= 0 and sum to 1 in each row"
-            fix = "If the values are logits, name the array 'logits'."
-            raise FieldError(where, f"{problem}; row {off.argmax()} does not", fix)
     return scores

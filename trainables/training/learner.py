@@ -344,7 +344,7 @@ class Learner:
         values |= {name: metrics.find(name)(logits, self._labels) for name in metrics.ESSENTIAL}
         values |= self.config.method.measured(self.method_state)
         if self.config.diagnostics:
-            values |= diagnostics(Predictions(logits, self._labels), self.network, norms)
+            values |= diagnostics(self._predictions(logits), self.network, norms)
         self._last = logits
         as_float64 = partial(torch.as_tensor, dtype=torch.float64, device=self.device)
         there, wait = to_host(torch.stack(list(map(as_float64, values.values()))))
@@ -395,8 +395,11 @@ class Learner:
 
     def predict(self) -> Predictions:
         """Validation predictions of the current network, in evaluation mode, on the CPU."""
-        validation = self.data.validation
-        return Predictions(self._logits(validation).cpu(), validation.labels, validation.groups)
+        return self._predictions(self._logits(self.data.validation).cpu())
+
+    def _predictions(self, logits: Tensor) -> Predictions:
+        labels, groups = self.data.validation.labels, self.data.validation.groups
+        return Predictions(logits, labels.to(logits.device), groups, by_network=True)
 
     def _logits(self, split: DeviceSplit) -> Tensor:
         """[N, K] float32 of a split, or of its rows, in evaluation mode, on the device."""
@@ -423,9 +426,7 @@ class Learner:
         """`predict` as stored: in float32, without TF32. On a CPU the last epoch may have it."""
         as_stored = self.device.type == "cpu" and self.config.precision == "float32"
         if self._last is not None and as_stored:
-            validation = self.data.validation
-            return Predictions(self._last, validation.labels, validation.groups)
-        # TF32, which convolutions take by default, is no float32.
+            return self._predictions(self._last)
         with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
             return self.predict()
 

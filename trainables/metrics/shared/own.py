@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 FOLDER = Folder("metric", "trainables.metrics")
-OPTIONS = ("bins", "calibrated", "groups")  # passed to a function that takes them
+OPTIONS = ("bins", "calibrated", "groups", "probs")  # passed to a function that takes them
 SLACK = 1e-6  # of the largest value: float32 rounds
 EXAMPLE = 'METRICS = {"mine": {"better": "lower", "matters": 0.01}}'
 # Columns of `calstudy trials --csv` and of each epoch's row.
