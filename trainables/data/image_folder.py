@@ -45,17 +45,15 @@ class ImageFolder(ImageFiles):
     def unit(self) -> str | None:
         return None if self.group is None else "groups"
 
-    def source_digest(self) -> str:
-        found = super().source_digest()
-        if self.group is None:
-            return found
-        return hashlib.sha256(f"{found} {file_digest(Path(self.group))}".encode()).hexdigest()
+    def _digests(self) -> tuple[str, list[str]]:
+        found, orientations = super()._digests()
+        if self.group is not None:
+            both = f"{found} {file_digest(Path(self.group))}"
+            found = hashlib.sha256(both.encode()).hexdigest()
+        return found, orientations
 
     def lists(self) -> tuple[tuple[str, ...], dict[str, ImageList]]:
-        folders = self._folders()
-        names = {"train": "."}
-        if not self._are_classes(folders):
-            names = split_names(self.splits, folders, self.path)
+        names = self._split_folders()
         classes = self._classes(names["train"])
         numbers = {name: number for number, name in enumerate(classes)}
         lists = {}
@@ -81,6 +79,13 @@ class ImageFolder(ImageFiles):
         ends = np.cumsum([len(listed.files) for listed in lists.values()])
         parts = zip(lists.items(), np.split(groups, ends[:-1]), strict=True)
         return {name: listed._replace(groups=part) for (name, listed), part in parts}
+
+    def _split_folders(self) -> dict[str, str]:
+        """The folder of each split, below PATH."""
+        folders = self._folders()
+        if self._are_classes(folders):
+            return {"train": "."}
+        return split_names(self.splits, folders, self.path)
 
     def _folders(self) -> list[str]:
         """Candidates for splits: the folders in PATH, and PATH itself if `splits` names it."""

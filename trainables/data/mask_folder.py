@@ -63,11 +63,12 @@ class MaskFolder(MaskFiles):
         classes = str(beside) if self.classes is None and beside.is_file() else self.classes
         return Legend.of(self.void, classes)
 
-    def source_digest(self) -> str:
-        found = super().source_digest()
-        if self.group is None:
-            return found
-        return hashlib.sha256(f"{found} {file_digest(Path(self.group))}".encode()).hexdigest()
+    def _digests(self) -> tuple[str, list[str]]:
+        found, orientations = super()._digests()
+        if self.group is not None:
+            both = f"{found} {file_digest(Path(self.group))}"
+            found = hashlib.sha256(both.encode()).hexdigest()
+        return found, orientations
 
     def lists(self) -> dict[str, MaskList]:
         images = self._files(IMAGES)
