@@ -177,6 +177,10 @@ class Dataset(Settings, ABC):
             self._refuse_where(where)
         return Header(self.source_rows())
 
+    def left_out(self) -> Mapping[str, int]:
+        """How many files of the source are not read, by ending. Opens none."""
+        return {}
+
     @property
     def unit(self) -> str | None:
         """What its groups are called, `patients`; None if its samples have none."""

@@ -339,7 +339,15 @@ def _least_accuracy(prepared: Prepared) -> float | None:
 def data_notes(data: Dataset, prepared: Prepared) -> tuple[str, ...]:
     """What to warn of before a study begins: what was found in its data, and of its splits what
     they share and what they are too small for."""
-    return (*prepared.notes, *prepared.shared, *_too_small(data, prepared))
+    return (*prepared.notes, *_left_out(data), *prepared.shared, *_too_small(data, prepared))
+
+
+def _left_out(data: Dataset) -> Iterator[str]:
+    """Not of the prepared data, which stay as they are when such files come and go."""
+    if found := data.left_out():
+        ordered = sorted(found.items(), key=lambda item: (-item[1], item[0]))
+        counts = (f"{count:,} {ending or 'without an ending'}" for ending, count in ordered)
+        yield f"left out: {', '.join(counts)}"
 
 
 def texts_lines(spec: StudySpec, prepared: Prepared) -> Iterator[str]:

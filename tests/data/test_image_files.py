@@ -278,6 +278,20 @@ def test_colours_of_5_and_6_bits_are_read(tmp_path: Path) -> None:
     assert images.decode(content).tolist() == [[[255, 0, 0], [0, 0, 255]]]
 
 
+def test_files_that_are_not_read_are_counted_by_ending(tmp_path: Path) -> None:
+    """Of the classes of the splits that are taken; not what systems hide."""
+    good(tmp_path)
+    ant = tmp_path / "train" / "ant"
+    for name in ("1.gif", "2.GIF", "deep/3.gif", "a.jfif", "noted", ".DS_Store", "Thumbs.db"):
+        (ant / name).parent.mkdir(exist_ok=True)
+        (ant / name).write_bytes(b"")
+    folder(tmp_path, other={"ant": [1]})
+    (ant / ".cache").mkdir()
+    for name in ("train/ant/.cache/a.txt", "other/ant/a.txt", "train/list.txt", "README.md"):
+        (tmp_path / name).write_text("")
+    assert ImageFolder(path=str(tmp_path)).left_out() == {".gif": 3, ".jfif": 1, "": 1}
+
+
 def test_images_that_do_not_fit_into_memory_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

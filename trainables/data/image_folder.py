@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -11,6 +12,7 @@ from torchvision.datasets.folder import IMG_EXTENSIONS, find_classes, make_datas
 
 from trainables.data.shared.groups import groups_of_files
 from trainables.data.shared.images import ImageFiles, ImageList, check_lists
+from trainables.data.shared.left_out import left_out
 from trainables.data.shared.splits import KNOWN_NAMES, check_splits, split_names
 from trainables.fields import path_text, text
 from trainables.files.digest import file_digest
@@ -51,6 +53,11 @@ class ImageFolder(ImageFiles):
             both = f"{found} {file_digest(Path(self.group))}"
             found = hashlib.sha256(both.encode()).hexdigest()
         return found, orientations
+
+    def left_out(self) -> Mapping[str, int]:
+        root = Path(self.path)
+        folders = self._split_folders().values()
+        return left_out(root / split / name for split in folders for name in self._classes(split))
 
     def lists(self) -> tuple[tuple[str, ...], dict[str, ImageList]]:
         names = self._split_folders()

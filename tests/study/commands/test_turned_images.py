@@ -1,4 +1,5 @@
-"""A study made before calstudy turned images by their EXIF orientation."""
+"""A study made before calstudy turned images by their EXIF orientation, and what `plan` says of
+files that are not read."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -127,3 +128,15 @@ def test_a_tag_that_turns_nothing_changes_nothing(tmp_path: Path) -> None:
     data = read_spec(spec).data
     assert data_digests(data, 0) == unturned_digests(data, 0)
     assert prepare(data, 0).digest in unturned_digests(data, 0)
+
+
+def test_plan_counts_the_files_that_are_not_read(tmp_path: Path) -> None:
+    """Also of data prepared before they came."""
+    spec = photos(tmp_path, 1)
+    found = here_json("plan", spec, "--storage", tmp_path)["warnings"]
+    assert not any(one.startswith("left out") for one in found)
+    for name in ("a/1.gif", "a/2.GIF", "b/1.avif", "b/notes", "b/.DS_Store"):
+        (tmp_path / "photos" / name).write_bytes(b"")
+    found = here_json("plan", spec, "--storage", tmp_path)["warnings"]
+    assert "left out: 2 .gif, 1 without an ending, 1 .avif" in found
+    assert "warning: left out: 2 .gif" in here("plan", spec, "--storage", tmp_path)
