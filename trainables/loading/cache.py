@@ -140,7 +140,7 @@ def unturned_digests(dataset: Dataset, seed: int) -> DataDigests:
 def why_other(dataset: Dataset, seed: int, digest: str, found: str, mend: str) -> tuple[str, str]:
     """What to say of data that have another digest than a study's: found and mend, unless its
     images are what calstudy turns now and did not turn then."""
-    if digest in unturned_digests(dataset, seed):
+    if digest in unturned_digests(dataset, seed) and digest not in data_digests(dataset, seed):
         return f"{TURNED_SINCE} the study was made", "Run the study again under a new name."
     return found, mend
 
