@@ -139,6 +139,10 @@ class Dataset(Settings, ABC):
         Raises FieldError if the source does not exist.
         """
 
+    def unturned_digest(self) -> str:
+        """`source_digest` as it was when no image was turned by its EXIF orientation."""
+        return self.source_digest()
+
     @abstractmethod
     def read(self) -> RawData:
         """Decode the whole source. Raises FieldError if it cannot be used.
@@ -172,6 +176,10 @@ class Dataset(Settings, ABC):
         if type(self).samples is Dataset.samples:
             self._refuse_where(where)
         return Header(self.source_rows())
+
+    def left_out(self) -> Mapping[str, int]:
+        """How many files of the source are not read, by ending. Opens none."""
+        return {}
 
     @property
     def unit(self) -> str | None:

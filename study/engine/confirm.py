@@ -49,9 +49,9 @@ from study.store.study import Study
 from study.store.trials import TrialRecord, Trials
 from study.tracking.projection import sync
 from trainables.groups import renumbered
-from trainables.loading.cache import Prepared, prepare
+from trainables.loading.cache import TURNED_SINCE, Prepared, prepare, why_other
 from trainables.loading.sealed_split import open_test
-from trainables.loading.shift import Shift, unseen_shift
+from trainables.loading.shift import Shift, ShiftSet, unseen_shift
 from trainables.metrics import measure_own, out_of_distribution
 from trainables.outputs.classifier import Classifier, predicted
 from trainables.outputs.predictions import Predictions
@@ -100,12 +100,10 @@ def confirm(
     refuse_changed_code(spec.extensions, found.records, search.name)
     prepared = prepare_data(spec, spec.name, display.steps(), search.recorded.data_digest)
     if prepared.digest != search.recorded.data_digest:
-        raise SpecError(
-            spec.name,
-            "data",
-            f"the source has changed since '{search.spec.name}' was trained",
-            "Restore it.",
-        )
+        changed = f"the source has changed since '{search.spec.name}' was trained"
+        recorded = search.recorded.data_digest
+        why = why_other(spec.data, spec.seed, recorded, changed, "Restore it.")
+        raise SpecError(spec.name, "data", *why)
     refuse_other_weights(spec, search.recorded.weights, spec.name)
     read_shifts(spec, prepared)  # a set is refused before anything is trained
     root = search.directory.parent
@@ -234,7 +232,7 @@ def measure(study: Study, stopping: Stopping | None = None) -> int:
             for record in finished:
                 tested = log.tested(record)
                 if tested is not None and not (
-                    stopping.requested() or _is_asked(name, tested, digest, shift)
+                    stopping.requested() or _is_asked(name, spec.shift[name], tested, digest, shift)
                 ):
                     log.record(record, evaluator.on_shift(record, tested, name, shift, digest))
     return opened
@@ -252,12 +250,15 @@ def _locked_search(study: Study) -> Iterator[Path]:
         yield search.directory
 
 
-def _is_asked(name: str, tested: Tested, digest: str, shift: Shift) -> bool:
+def _is_asked(name: str, shift_set: ShiftSet, tested: Tested, digest: str, shift: Shift) -> bool:
     """Whether it was measured on these samples; ConfirmError if on others of the same name."""
     if name not in tested.shifts:
         return False
     measured = tested.shifts[name]
     if measured.data != digest:
+        if measured.data == shift_set.unturned_digest():
+            found = f"shift.{name}: {TURNED_SINCE} it was measured"
+            raise ConfirmError(found, "Rename the set.")
         raise ConfirmError(
             f"shift.{name}: the source has changed since it was measured",
             "Restore it, or rename the set.",

@@ -49,7 +49,7 @@ from study.store.trials import Trials
 from trainables.dataset import Dataset
 from trainables.inputs import Inputs
 from trainables.kinds import FEWEST, count_of
-from trainables.loading.cache import Prepared, load_split, prepare
+from trainables.loading.cache import Prepared, load_split, prepare, why_other
 from trainables.loading.shift import check_header, unknown_words
 from trainables.loading.trial_data import meta_of, together_in_train
 from trainables.loading.vocabulary import FIRST
@@ -197,12 +197,11 @@ def existing_study(
         _refuse_fewer_trials(spec, records, file_name)
         _refuse_other_first(spec, stored, records, file_name)
         if stored.recorded.data_digest != prepared.digest:
-            raise SpecError(
-                file_name,
-                "data",
-                f"the source has changed since '{spec.name}' was started",
-                "Restore it, or rename the study.",
-            )
+            found = f"the source has changed since '{spec.name}' was started"
+            mend = "Restore it, or rename the study."
+            recorded = stored.recorded.data_digest
+            why = why_other(spec.data, spec.seed, recorded, found, mend)
+            raise SpecError(file_name, "data", *why)
         refuse_other_weights(spec, stored.recorded.weights, file_name)
         if stored.ledger != spec.ledger:
             raise SpecError(
@@ -340,7 +339,15 @@ def _least_accuracy(prepared: Prepared) -> float | None:
 def data_notes(data: Dataset, prepared: Prepared) -> tuple[str, ...]:
     """What to warn of before a study begins: what was found in its data, and of its splits what
     they share and what they are too small for."""
-    return (*prepared.notes, *prepared.shared, *_too_small(data, prepared))
+    return (*prepared.notes, *_left_out(data), *prepared.shared, *_too_small(data, prepared))
+
+
+def _left_out(data: Dataset) -> Iterator[str]:
+    """Not of the prepared data, which stay as they are when such files come and go."""
+    if found := data.left_out():
+        ordered = sorted(found.items(), key=lambda item: (-item[1], item[0]))
+        counts = (f"{count:,} {ending or 'without an ending'}" for ending, count in ordered)
+        yield f"left out: {', '.join(counts)}"
 
 
 def texts_lines(spec: StudySpec, prepared: Prepared) -> Iterator[str]:

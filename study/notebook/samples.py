@@ -28,8 +28,8 @@ def array_of(value: Any) -> np.ndarray:
     if isinstance(value, Image.Image):
         try:
             return pixels_of(value).transpose(2, 0, 1)
-        except ValueError as error:
-            raise FieldError("", f"an image with {error}", "Convert it to L or RGB.") from None
+        except FieldError as error:
+            raise FieldError("", error.found, "Convert it to L or RGB.") from None
     if hasattr(value, "toarray"):  # of SciPy, sparse
         raise FieldError("", f"is a sparse {type(value).__name__}", "Give its toarray().")
     if hasattr(value, "detach"):  # of torch, maybe on a GPU

@@ -156,7 +156,8 @@ def _candidate(
         raise ExportError(f"{record.name} is {record.state}; only complete trials have a model")
     config = study.config_of(record)
     try:
-        prepared, split = validation_of(config.data, config.seed, study.recorded.data_digest)
+        digest = study.recorded.data_digest
+        prepared, split = validation_of(config.data, config.seed, digest, unturned=True)
     except NotVerified as error:
         raise ExportError(f"{record.name}: {error}") from None
     stored = stored_predictions(study, record, keep=True)

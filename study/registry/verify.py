@@ -37,9 +37,18 @@ from trainables import data, metrics
 from trainables.config import build
 from trainables.dataset import Dataset
 from trainables.files.digest import file_digest
-from trainables.loading.cache import Prepared, Split, data_digests, load_split, prepare
+from trainables.loading.cache import (
+    Prepared,
+    Split,
+    data_digests,
+    load_split,
+    prepare,
+    unturned_digests,
+    why_other,
+)
 from trainables.metrics.binned import equal_mass_index, equal_width_index
 from trainables.plugins import changed_files, use_extensions
+from trainables.problems import joined
 
 if TYPE_CHECKING:
     from mlflow.entities.model_registry import ModelVersion
@@ -60,14 +69,19 @@ LONGEST_TAG = 100_000  # characters: MLflow's MAX_MODEL_REGISTRY_TAG_VALUE_LENGT
 # ---- shared with export --------------------------------------------------------------------------
 
 
-def validation_of(dataset: Dataset, seed: int, digest: str) -> tuple[Prepared, Split]:
-    """The validation split of the data with that digest. Raises NotVerified if data has changed."""
+def validation_of(
+    dataset: Dataset, seed: int, digest: str, unturned: bool = False
+) -> tuple[Prepared, Split]:
+    """The validation split of the data with that digest.
+
+    unturned: it may be of images that calstudy did not turn when the study was made, if the cache
+    still has them. Raises NotVerified if data has changed, FieldError if the cache lacks them.
+    """
     found = data_digests(dataset, seed)
-    if digest not in found:
-        raise NotVerified(
-            f"the data has changed since the trial was trained (digest {found.apart[:12]}, was"
-            f" {digest[:12]}); restore it."
-        )
+    if digest not in (*found, *(unturned_digests(dataset, seed) if unturned else ())):
+        said = "the data has changed since the trial was trained"
+        said = f"{said} (digest {found.apart[:12]}, was {digest[:12]}); restore it"
+        raise NotVerified(joined(*why_other(dataset, seed, digest, said, "")))
     prepared = prepare(dataset, seed, digest=digest)
     return prepared, load_split(prepared, "validation")
 

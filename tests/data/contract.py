@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from study.notebook.objects import given_in, keep
 from study.notebook.places import OnPipe
 from tests.data.pngs import encoded, photo
+from tests.data.turned import tagged
 from trainables.data import find
 from trainables.dataset import Dataset, RawData, RawSplit
 
@@ -39,6 +40,14 @@ class Row:
     @property
     def mask(self) -> bytes | None:
         return None if self.label is None else encoded(np.full((2, 3), self.label))
+
+
+class OnSide(Row):
+    """Its image is stored on its side, with the EXIF orientation that makes it upright."""
+
+    @property
+    def png(self) -> bytes:
+        return tagged(np.full((3, 2, 3), self.value), 6)
 
 
 Rows = Sequence[Row]

@@ -32,6 +32,23 @@ def encoded(values: Any, mode: str = "L", kind: str = "png") -> bytes:
 
 def of_few_bits(values: np.ndarray, bits: int) -> bytes:
     """A grey PNG of 2 or 4 bits, written by hand: Pillow writes none."""
+    single = np.unpackbits(values.astype(np.uint8)[..., None], axis=-1)[..., -bits:]
+    rows = np.packbits(single.reshape(len(values), -1), axis=1)
+    return png_by_hand(rows, values.shape[1], bits, 0)
+
+
+def of_16_bits(colour: int, shape: tuple[int, int] = (4, 6)) -> bytes:
+    """A PNG of noise, (height, width), written by hand: Pillow writes grey alone.
+
+    colour: as PNG numbers it; 0 grey, 2 RGB, 4 grey with alpha, 6 RGB with alpha.
+    """
+    channels = {0: 1, 2: 3, 4: 2, 6: 4}[colour]
+    rows = np.random.default_rng(0).integers(0, 256, (shape[0], 2 * channels * shape[1]))
+    return png_by_hand(rows.astype(np.uint8), shape[1], 16, colour)
+
+
+def png_by_hand(rows: np.ndarray, width: int, bits: int, colour: int) -> bytes:
+    """rows: the bytes of each."""
 
     def chunk(name: bytes, content: bytes) -> bytes:
         return struct.pack(">I", len(content)) + name + content + crc(name + content)
@@ -39,9 +56,7 @@ def of_few_bits(values: np.ndarray, bits: int) -> bytes:
     def crc(content: bytes) -> bytes:
         return struct.pack(">I", zlib.crc32(content))
 
-    single = np.unpackbits(values.astype(np.uint8)[..., None], axis=-1)[..., -bits:]
-    rows = np.packbits(single.reshape(len(values), -1), axis=1)
-    header = struct.pack(">IIBBBBB", values.shape[1], values.shape[0], bits, 0, 0, 0, 0)
+    header = struct.pack(">IIBBBBB", width, len(rows), bits, colour, 0, 0, 0)
     lines = zlib.compress(b"".join(b"\0" + row.tobytes() for row in rows))
     return (
         b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", lines) + chunk(b"IEND", b"")

@@ -1,6 +1,7 @@
 """Folders of images, Tiny-ImageNet and CUB-200-2011, written here in miniature, and
 what is said of bad ones."""
 
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from PIL import Image
 
 from tests.data.bombs import png_of
+from tests.data.pngs import of_16_bits
 from trainables.data.cub200 import Cub200
 from trainables.data.image_folder import ImageFolder
 from trainables.data.shared import images
@@ -239,6 +241,55 @@ def test_an_image_with_too_many_pixels_is_refused_before_it_is_decoded(tmp_path:
     )
     for size in (None, 4):
         assert error_of(ImageFolder(path=str(tmp_path), size=size)).problem == f"{file}: {said}"
+
+
+DEEP = {
+    "grey": of_16_bits(0),
+    "RGB": of_16_bits(2),
+    "grey and alpha": of_16_bits(4),
+    "RGB and alpha": of_16_bits(6),
+    "PPM": b"P6 2 1 1023 " + bytes(range(12)),
+    "PPM in letters": b"P3 1 1 65535 1 2 3",
+}
+
+
+@pytest.mark.parametrize("content", DEEP.values(), ids=list(DEEP))
+def test_more_than_8_bits_per_channel_are_refused_of_any_colours(
+    content: bytes, tmp_path: Path, approved: Approved
+) -> None:
+    """Pillow drops their low byte in silence, or does not convert them."""
+    file = good(tmp_path) / "train" / "ant" / "0.png"
+    file.write_bytes(content)
+    for size in (None, 4):
+        error = error_of(ImageFolder(path=str(tmp_path), size=size))
+        assert error.path == "path" and error.problem.startswith(f"{file}: ")
+    approved(error.problem)
+    with pytest.raises(FieldError, match="more than 8 bits"):
+        images.shape_of(content)
+
+
+def test_colours_of_5_and_6_bits_are_read(tmp_path: Path) -> None:
+    """A BMP of 2x1 pixels, red and blue, 16 bits each."""
+    header = struct.pack("<IiiHHIIiiII", 40, 2, 1, 1, 16, 3, 4, 0, 0, 0, 0)
+    masks = struct.pack("<III", 0xF800, 0x07E0, 0x001F)
+    pixels = struct.pack("<HH", 0xF800, 0x001F)
+    start = 14 + len(header) + len(masks)
+    content = b"BM" + struct.pack("<IHHI", start + 4, 0, 0, start) + header + masks + pixels
+    assert images.decode(content).tolist() == [[[255, 0, 0], [0, 0, 255]]]
+
+
+def test_files_that_are_not_read_are_counted_by_ending(tmp_path: Path) -> None:
+    """Of the classes of the splits that are taken; not what systems hide."""
+    good(tmp_path)
+    ant = tmp_path / "train" / "ant"
+    for name in ("1.gif", "2.GIF", "deep/3.gif", "a.jfif", "noted", ".DS_Store", "Thumbs.db"):
+        (ant / name).parent.mkdir(exist_ok=True)
+        (ant / name).write_bytes(b"")
+    folder(tmp_path, other={"ant": [1]})
+    (ant / ".cache").mkdir()
+    for name in ("train/ant/.cache/a.txt", "other/ant/a.txt", "train/list.txt", "README.md"):
+        (tmp_path / name).write_text("")
+    assert ImageFolder(path=str(tmp_path)).left_out() == {".gif": 3, ".jfif": 1, "": 1}
 
 
 def test_images_that_do_not_fit_into_memory_are_refused(

@@ -270,7 +270,7 @@ def test_bad_option(tmp_path, options, path, said):
         (
             {"image": [*rgb(*range(15)), png(1, mode="I;16")]},
             "image",
-            "row 15: the image cannot be decoded (more",
+            "row 15: the image has more than 8 bits per channel (mode I;16). Save",
         ),
         ({"image": [*rgb(*range(15)), png(1, (5, 3))]}, "image", "row 15: the image is 5x3 pixels"),
         ({"label": [0.0] * 8 + [1.0] * 8}, "label", "has type double, not integers"),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from study.schema.errors import SpecError
-from tests.data.contract import ROWS, SIZES, SOURCES, Named, Rows, Source, changed
+from tests.data.contract import ROWS, SIZES, SOURCES, Named, OnSide, Rows, Source, changed, pixel
 from trainables.data import find
 from trainables.dataset import Dataset, RawData, RawSplit
 from trainables.inputs import NODE
@@ -183,6 +183,21 @@ def test_the_header_and_the_digest_read_no_sample_but_the_first_of_test(
         rows={}, labels=None
     )
     assert re.fullmatch("[0-9a-f]{64}", bad.source_digest())
+
+
+@pytest.mark.parametrize("name", [name for name, one in SOURCES.items() if one.value is pixel])
+def test_an_image_stored_on_its_side_is_the_same_upright(name: str, tmp_path: Path) -> None:
+    """Only the digest tells, which without the orientation is that of the files alone."""
+    source = SOURCES[name]
+    rows = [*ROWS[:-1], OnSide(**vars(ROWS[-1]))]  # of test, whose header is read
+    upright, on_side = source.made(tmp_path / "a"), source.made(tmp_path / "b", rows)
+    there = splits(on_side.read())
+    for split, wanted in splits(upright.read()).items():
+        assert np.array_equal(there[split].images, wanted.images)
+    last = source.made(tmp_path / "c", [OnSide(**vars(row)) for row in ROWS])
+    assert last.samples_header().shape == upright.samples_header().shape
+    assert upright.source_digest() == upright.unturned_digest()
+    assert on_side.source_digest() != on_side.unturned_digest() != upright.source_digest()
 
 
 # ---- what is wrong -------------------------------------------------------------------------------

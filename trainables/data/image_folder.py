@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -11,6 +12,7 @@ from torchvision.datasets.folder import IMG_EXTENSIONS, find_classes, make_datas
 
 from trainables.data.shared.groups import groups_of_files
 from trainables.data.shared.images import ImageFiles, ImageList, check_lists
+from trainables.data.shared.left_out import left_out
 from trainables.data.shared.splits import KNOWN_NAMES, check_splits, split_names
 from trainables.fields import path_text, text
 from trainables.files.digest import file_digest
@@ -45,17 +47,20 @@ class ImageFolder(ImageFiles):
     def unit(self) -> str | None:
         return None if self.group is None else "groups"
 
-    def source_digest(self) -> str:
-        found = super().source_digest()
-        if self.group is None:
-            return found
-        return hashlib.sha256(f"{found} {file_digest(Path(self.group))}".encode()).hexdigest()
+    def _digests(self) -> tuple[str, list[str]]:
+        found, orientations = super()._digests()
+        if self.group is not None:
+            both = f"{found} {file_digest(Path(self.group))}"
+            found = hashlib.sha256(both.encode()).hexdigest()
+        return found, orientations
+
+    def left_out(self) -> Mapping[str, int]:
+        root = Path(self.path)
+        folders = self._split_folders().values()
+        return left_out(root / split / name for split in folders for name in self._classes(split))
 
     def lists(self) -> tuple[tuple[str, ...], dict[str, ImageList]]:
-        folders = self._folders()
-        names = {"train": "."}
-        if not self._are_classes(folders):
-            names = split_names(self.splits, folders, self.path)
+        names = self._split_folders()
         classes = self._classes(names["train"])
         numbers = {name: number for number, name in enumerate(classes)}
         lists = {}
@@ -81,6 +86,13 @@ class ImageFolder(ImageFiles):
         ends = np.cumsum([len(listed.files) for listed in lists.values()])
         parts = zip(lists.items(), np.split(groups, ends[:-1]), strict=True)
         return {name: listed._replace(groups=part) for (name, listed), part in parts}
+
+    def _split_folders(self) -> dict[str, str]:
+        """The folder of each split, below PATH."""
+        folders = self._folders()
+        if self._are_classes(folders):
+            return {"train": "."}
+        return split_names(self.splits, folders, self.path)
 
     def _folders(self) -> list[str]:
         """Candidates for splits: the folders in PATH, and PATH itself if `splits` names it."""

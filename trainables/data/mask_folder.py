@@ -11,6 +11,7 @@ from typing import NoReturn
 from torchvision.datasets.folder import IMG_EXTENSIONS
 
 from trainables.data.shared.groups import groups_of_files
+from trainables.data.shared.left_out import left_out
 from trainables.data.shared.mask_files import MaskFiles, MaskList
 from trainables.data.shared.masks import CLASSES_DOC, VOID, VOID_DOC, Legend, Void
 from trainables.data.shared.splits import KNOWN_NAMES, check_splits, split_names
@@ -63,11 +64,12 @@ class MaskFolder(MaskFiles):
         classes = str(beside) if self.classes is None and beside.is_file() else self.classes
         return Legend.of(self.void, classes)
 
-    def source_digest(self) -> str:
-        found = super().source_digest()
-        if self.group is None:
-            return found
-        return hashlib.sha256(f"{found} {file_digest(Path(self.group))}".encode()).hexdigest()
+    def _digests(self) -> tuple[str, list[str]]:
+        found, orientations = super()._digests()
+        if self.group is not None:
+            both = f"{found} {file_digest(Path(self.group))}"
+            found = hashlib.sha256(both.encode()).hexdigest()
+        return found, orientations
 
     def lists(self) -> dict[str, MaskList]:
         images = self._files(IMAGES)
@@ -77,6 +79,9 @@ class MaskFolder(MaskFiles):
         for split, names in self._names(images).items():
             lists[split] = MaskList([images[n] for n in names], [masks[n] for n in names])
         return lists if self.group is None else self._grouped(lists)
+
+    def left_out(self) -> Mapping[str, int]:
+        return left_out(Path(self.path) / folder for folder in (IMAGES, MASKS))
 
     def notes(self) -> tuple[str, ...]:
         images = self._files(IMAGES)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -35,6 +36,7 @@ from trainables.data.shared.masks import (
     as_labels,
     decode_mask,
 )
+from trainables.data.shared.orientation import UPRIGHT, digest_with, orientation_of
 from trainables.data.shared.rows import RowFiles
 from trainables.dataset import Progress, nothing
 from trainables.fields import number, path_text, text
@@ -106,6 +108,27 @@ class Parquet(RowFiles):
     def _further(self) -> dict[str, Any]:
         found = {} if self.size is None else {"size": self.size}
         return found if self.mask is None else {**found, "mask": self.mask, "legend": self._legend}
+
+    def source_digest(self) -> str:
+        return digest_with(self.unturned_digest(), self._orientations())
+
+    def unturned_digest(self) -> str:
+        return super().source_digest()
+
+    def _orientations(self) -> list[str]:
+        """A line for each image or mask that is turned."""
+        found = []
+        for place, file in enumerate(self._files()):
+            fields = [one for one in self._schema(file) if one.name in (self.image, self.mask)]
+            columns = [one.name for one in fields if _may_be_images(one.type)]
+            for name in columns:
+                cells = chain.from_iterable(
+                    _encoded(batch.column(name)) for batch in self._batches(file, [name], SLICE)
+                )
+                for row, value in enumerate(cells):
+                    if (orientation := orientation_of(value)) != UPRIGHT:
+                        found.append(f"{place} {name} {row} {orientation}")
+        return found
 
     def _opened(self, file: Path) -> AbstractContextManager[Any]:
         return opened_parquet(file, memory())

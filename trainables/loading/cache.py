@@ -60,6 +60,7 @@ from trainables.problems import FieldError
 FORMAT = 1  # of the files and the split; increment on any change
 COPIES = "train_copies.npy"
 SAME = "identical samples"  # what they are called, as groups are
+TURNED_SINCE = "images with an EXIF orientation are turned upright now, and were not when"
 
 
 @dataclass(frozen=True)
@@ -128,8 +129,20 @@ class DataDigests(NamedTuple):
 
 def data_digests(dataset: Dataset, seed: int) -> DataDigests:
     """Those of a data set, of which the samples decide. Decodes nothing."""
-    parts = _digest_parts(dataset, seed)
-    return DataDigests(_digest_of(parts), _digest_of([*parts, "identical samples together"]))
+    return _both(_digest_parts(dataset, seed, dataset.source_digest()))
+
+
+def unturned_digests(dataset: Dataset, seed: int) -> DataDigests:
+    """`data_digests` as they were when no image was turned by its EXIF orientation."""
+    return _both(_digest_parts(dataset, seed, dataset.unturned_digest()))
+
+
+def why_other(dataset: Dataset, seed: int, digest: str, found: str, mend: str) -> tuple[str, str]:
+    """What to say of data that have another digest than a study's: found and mend, unless its
+    images are what calstudy turns now and did not turn then."""
+    if digest in unturned_digests(dataset, seed) and digest not in data_digests(dataset, seed):
+        return f"{TURNED_SINCE} the study was made", "Run the study again under a new name."
+    return found, mend
 
 
 def data_digest(dataset: Dataset, seed: int) -> str:
@@ -138,11 +151,15 @@ def data_digest(dataset: Dataset, seed: int) -> str:
     Of a data set without identical samples, or prepared before they were kept together. `augment`
     and `padding` are not included: they change batches, not the arrays.
     """
-    return _digest_of(_digest_parts(dataset, seed))
+    return data_digests(dataset, seed).apart
 
 
-def _digest_parts(dataset: Dataset, seed: int) -> list[Plain]:
-    return [FORMAT, name_of(type(dataset)), dataset.source_digest(), dataset.validation, seed]
+def _digest_parts(dataset: Dataset, seed: int, source: str) -> list[Plain]:
+    return [FORMAT, name_of(type(dataset)), source, dataset.validation, seed]
+
+
+def _both(parts: list[Plain]) -> DataDigests:
+    return DataDigests(_digest_of(parts), _digest_of([*parts, "identical samples together"]))
 
 
 def _digest_of(parts: list[Plain]) -> str:
@@ -171,11 +188,8 @@ def prepare(
             return open_prepared(cache / digest)
     found = data_digests(dataset, seed)
     if digest is not None and digest not in found:
-        raise FieldError(
-            "data",
-            f"its digest is {found.apart[:12]}, but the study started with {digest[:12]}",
-            "Restore it.",
-        )
+        said = f"its digest is {found.apart[:12]}, but the study started with {digest[:12]}"
+        raise FieldError("data", *why_other(dataset, seed, digest, said, "Restore it."))
     wanted = digest or (begun if begun in found else None)
     return open_or_make(
         cache / found.apart,
@@ -434,7 +448,10 @@ def unchanged(dataset: Dataset, digest: Callable[[], str], before: str) -> Itera
     try:
         yield
     finally:  # also if reading failed: that may be why
-        if digest() != before:
+        after = None
+        with suppress(FieldError):  # what is left of it may be nothing to read
+            after = digest()
+        if after != before:
             source = getattr(dataset, "path", None) or name_of(type(dataset))
             fix = "Nothing is kept of it; run again once it is complete."
             where = "path" if hasattr(dataset, "path") else ""

@@ -82,7 +82,14 @@ class ShiftSet(Settings):
 
     def digest(self) -> str:
         """sha256 of the source and of the options that select from it."""
-        parts = [FORMAT, name_of(type(self.data)), self.data.source_digest(), self.where]
+        return self._digest_of(self.data.source_digest())
+
+    def unturned_digest(self) -> str:
+        """`digest` as it was when no image was turned by its EXIF orientation."""
+        return self._digest_of(self.data.unturned_digest())
+
+    def _digest_of(self, source: str) -> str:
+        parts = [FORMAT, name_of(type(self.data)), source, self.where]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 

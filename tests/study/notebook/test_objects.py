@@ -210,7 +210,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     ),
     "16 bits": (
         Photos(lambda i: (Image.fromarray(IMAGES[i, 0].astype(np.uint16)), 0)),
-        "item 0: an image with more than 8 bits per channel, mode I;16. Convert it",
+        r"item 0: the image has more than 8 bits per channel \(mode I;16\). Convert it",
     ),
     "channels last": (
         (IMAGES.transpose(0, 2, 3, 1), LABELS),

@@ -152,8 +152,8 @@ def test_a_report_loads_the_predictions_of_each_front_trial_once(tmp_path, monke
         loaded[str(path)] += 1
         return load(path)
 
-    load = Predictions.load
-    monkeypatch.setattr(Predictions, "load", counted)
+    load = Predictions.stored
+    monkeypatch.setattr(Predictions, "stored", counted)
     gather(study, records, analyse_front(study, records, 100))
     times = {record.name: loaded[str(study.files(record) / "predictions.npz")] for record in found}
     on_front = {record.name for record in front(found, study.objectives)}
@@ -470,8 +470,8 @@ def test_three_hundred_trials_are_small_and_each_is_read_once(tmp_path, monkeypa
         if number:
             shutil.copy(file, study.files(record))
         records.append(record)
-    reads, load = [], Predictions.load
-    monkeypatch.setattr(Predictions, "load", lambda path: reads.append(path) or load(path))
+    reads, load = [], Predictions.stored
+    monkeypatch.setattr(Predictions, "stored", lambda path: reads.append(path) or load(path))
     found = trials(focal=records)
     page = render(gather_page([gather(study, found, analysis_of(found))], "today"))
     assert len(reads) == len(set(reads)) == 30

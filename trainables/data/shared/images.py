@@ -8,7 +8,7 @@ import os
 import re
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -19,6 +19,14 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from trainables.data.shared.groups import numbered_parts
+from trainables.data.shared.orientation import (
+    UPRIGHT,
+    digest_with,
+    orientation_in,
+    orientation_of,
+    turned,
+    upright_size,
+)
 from trainables.data.shared.splits import limit_notes, limited
 from trainables.dataset import Dataset, Header, Progress, RawData, RawSplit, Rows, nothing
 from trainables.fields import number, path_text
@@ -29,6 +37,7 @@ from trainables.problems import FieldError
 SLICE = 256  # files a thread reads at a time
 GRAYSCALE = ("1", "L", "LA", "La")  # Pillow's modes
 MOST_PIXELS = 80_000_000  # of an image: 240 MB once decoded. A few kB may claim to be any size.
+DEEP = re.compile(r"\w+;16[BLN]")  # Pillow's raw modes of 16 bits; `BGR;16` is of 5 and 6
 SIZE = "side in pixels, or [height, width]: center crop and resize; null: all have the same size"
 SMALL_BYTES = 4096  # of an encoded image; a JPEG of about 200x200, where more threads begin to pay
 
@@ -56,15 +65,23 @@ def sides(size: int | list[int]) -> tuple[int, int]:
 def decode(encoded: bytes, size: Size = None) -> np.ndarray:
     """[H, W, 1] for a grayscale image, [H, W, 3] for any other, uint8. Transparency is dropped.
 
-    size: cut from the center what has its shape, and resize that; None: unchanged. Raises decoder
+    It is turned by its EXIF orientation. size: then cut from the center what has its shape, and
+    resize that; None: unchanged. Raises FieldError for more than 8 bits per channel, and decoder
     errors.
     """
-    return pixels_of(opened(encoded), size)
-
-
-def pixels_of(image: Image.Image, size: Size = None) -> np.ndarray:
-    """`decode` of an image that is opened. Raises ValueError for more than 8 bits per channel."""
+    image = opened(encoded)
     _check_depth(image)
+    return _pixels(turned(image, orientation_of(encoded)), size)
+
+
+def pixels_of(image: Image.Image) -> np.ndarray:
+    """`decode` of an image that is opened."""
+    _check_depth(image)
+    image.load()
+    return _pixels(turned(image, orientation_in(image)))
+
+
+def _pixels(image: Image.Image, size: Size = None) -> np.ndarray:
     image.load()
     mode = "L" if image.mode in GRAYSCALE else "RGB"
     if image.mode != mode:
@@ -76,10 +93,10 @@ def pixels_of(image: Image.Image, size: Size = None) -> np.ndarray:
 
 
 def shape_of(encoded: bytes, size: Size = None) -> tuple[int, int, int]:
-    """[C, H, W] of the image once decoded, from its header alone. Raises decoder errors."""
+    """[C, H, W] of the image once decoded, from its header alone. Raises as `decode`."""
     image = opened(encoded)
     _check_depth(image)
-    height, width = image.size[::-1] if size is None else sides(size)
+    height, width = upright_size(image, orientation_of(encoded)) if size is None else sides(size)
     channels = 1 if image.mode in GRAYSCALE else 3
     return channels, height, width
 
@@ -99,8 +116,23 @@ def opened(encoded: bytes) -> Image.Image:
 
 
 def _check_depth(image: Image.Image) -> None:
+    """Raise FieldError for more than 8 bits per channel. image: with its pixels not decoded."""
+    for deep in _deep(image):
+        said = f"the image has more than 8 bits per channel ({deep})"
+        raise FieldError("image", said, "Save it with 8 bits per channel.")
+
+
+def _deep(image: Image.Image) -> Iterator[str]:
+    """What says that it has more than 8 bits per channel."""
     if image.mode in ("I", "F") or image.mode.startswith("I;"):
-        raise ValueError(f"more than 8 bits per channel, mode {image.mode}")
+        yield f"mode {image.mode}"
+    # The mode of colours does not: Pillow drops their low byte as it decodes them.
+    for codec, _, _, arguments in getattr(image, "tile", ()):
+        *_, last = arguments if isinstance(arguments, tuple) else (arguments,)
+        if codec.startswith("ppm") and isinstance(last, int) and last > 255:
+            yield f"values up to {last:,}"
+        if mode := DEEP.search(str(arguments)):
+            yield f"mode {mode[0]}"
 
 
 class ImageList(NamedTuple):
@@ -135,13 +167,22 @@ class ImageFiles(Dataset, ABC):
         """
 
     def source_digest(self) -> str:
+        return digest_with(*self._digests())
+
+    def unturned_digest(self) -> str:
+        return self._digests()[0]
+
+    def _digests(self) -> tuple[str, list[str]]:
+        """That of the files as stored, and the orientations of those that are turned."""
         classes, lists = self._taken()
         digest = hashlib.sha256(json.dumps([self.size, classes]).encode())
+        orientations = []
         for name, (files, labels, _) in lists.items():
-            for file, label, content in zip(files, labels, of_each(files, digest_of), strict=True):
+            for file, label, found in zip(files, labels, of_each(files, contents_of), strict=True):
                 place = os.path.relpath(file, self.path)
-                digest.update(f"{name} {label} {place} {content}\n".encode())
-        return digest.hexdigest()
+                digest.update(f"{name} {label} {place} {found.digest}\n".encode())
+                orientations += found.turned(place)
+        return digest.hexdigest(), orientations
 
     def read(self, progress: Progress = nothing) -> RawData:
         classes, lists = self._taken()
@@ -256,6 +297,8 @@ def of_file(file: Path, function: Callable[[bytes, Size], T], size: Size) -> T:
     """The function's result for the file's bytes."""
     try:
         return function(file.read_bytes(), size)
+    except FieldError as error:
+        raise FieldError("path", f"{file}: {error.found}", error.mend) from None
     # Decoders raise anything on bad bytes.
     except Exception as error:
         raise FieldError(
@@ -284,9 +327,29 @@ def rows_of(files: Sequence[Path]) -> Rows:
     return {digest: np.zeros(1, dtype=np.int64) for digest in of_each(files, digest_of)}
 
 
+class Contents(NamedTuple):
+    """Of a file: sha256 of its bytes, and the orientation of its image."""
+
+    digest: str
+    orientation: int
+
+    def turned(self, place: str) -> list[str]:
+        """A line of the digest of the source, if the image is turned."""
+        return [] if self.orientation == UPRIGHT else [f"{place} {self.orientation}"]
+
+
+def contents_of(file: Path) -> Contents:
+    encoded = _bytes_of(file)
+    return Contents(hashlib.sha256(encoded).hexdigest(), orientation_of(encoded))
+
+
 def digest_of(file: Path) -> str:
     """sha256 of the file's bytes."""
+    return hashlib.sha256(_bytes_of(file)).hexdigest()
+
+
+def _bytes_of(file: Path) -> bytes:
     try:
-        return hashlib.sha256(file.read_bytes()).hexdigest()
+        return file.read_bytes()
     except OSError as error:
         raise FieldError("path", f"{file}: cannot be read: {error.strerror}") from None

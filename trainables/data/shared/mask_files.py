@@ -19,14 +19,15 @@ from trainables.data.shared.images import (
     check_alike,
     check_memory,
     check_size,
+    contents_of,
     decode,
-    digest_of,
     of_each,
     of_file,
     rows_of,
     shape_of,
 )
 from trainables.data.shared.masks import Legend, as_labels, decode_mask
+from trainables.data.shared.orientation import digest_with
 from trainables.data.shared.splits import limit_notes, limited
 from trainables.dataset import Dataset, Header, Progress, RawData, RawSplit, Rows, Samples, nothing
 from trainables.fields import number, path_text
@@ -78,13 +79,22 @@ class MaskFiles(Dataset, ABC):
         return ()
 
     def source_digest(self) -> str:
+        return digest_with(*self._digests())
+
+    def unturned_digest(self) -> str:
+        return self._digests()[0]
+
+    def _digests(self) -> tuple[str, list[str]]:
+        """That of the files as stored, and the orientations of those that are turned."""
         digest = hashlib.sha256(json.dumps([self.size, self.legend]).encode())
+        orientations = []
         for name, listed in self._taken().items():
             for files in (listed.images, listed.masks):
-                for file, content in zip(files, of_each(files, digest_of), strict=True):
+                for file, found in zip(files, of_each(files, contents_of), strict=True):
                     place = Path(os.path.relpath(file, self.path)).as_posix()
-                    digest.update(f"{name} {place} {content}\n".encode())
-        return digest.hexdigest()
+                    digest.update(f"{name} {place} {found.digest}\n".encode())
+                    orientations += found.turned(place)
+        return digest.hexdigest(), orientations
 
     def read(self, progress: Progress = nothing) -> RawData:
         lists = self._taken()

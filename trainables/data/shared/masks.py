@@ -12,6 +12,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from trainables.data.shared.images import Size, opened, sides
+from trainables.data.shared.orientation import orientation_of, turned, upright_size
 from trainables.kinds import count_of
 from trainables.problems import FieldError
 
@@ -92,10 +93,10 @@ def _checked(names: Sequence[str], there: str) -> tuple[str, ...]:
 
 
 def decode_mask(encoded: bytes, shape: tuple[int, int], size: Size = None) -> np.ndarray:
-    """[H, W] uint8: the values of a mask, as they are in the file.
+    """[H, W] uint8: the values of a mask, as they are in the file, turned by its EXIF orientation.
 
-    shape: (height, width) of its image. size: cut and resized as `decode` does with the image, but
-    each value is that of the nearest pixel. Raises FieldError, and decoder errors.
+    shape: (height, width) of its image, upright. size: cut and resized as `decode` does with the
+    image, but each value is that of the nearest pixel. Raises FieldError, and decoder errors.
     """
     image = opened(encoded)
     if image.format in ("JPEG", "MPO"):
@@ -108,11 +109,13 @@ def decode_mask(encoded: bytes, shape: tuple[int, int], size: Size = None) -> np
     if image.mode not in ("P", "L", "1"):
         found = f"the mask is of colours ({image.mode}), not of class numbers"
         raise FieldError("mask", found, PALETTE)
-    height, width = shape
-    if image.size != (width, height):
-        found = f"the mask is {'x'.join(map(str, image.size))} pixels, its image {width}x{height}"
-        raise FieldError("mask", found, "Give each image a mask of its own size.")
-    values = np.asarray(image).astype(np.uint8)
+    orientation = orientation_of(encoded)
+    own = upright_size(image, orientation)
+    if own != shape:
+        mask, its = (f"{width}x{height}" for height, width in (own, shape))
+        said = f"the mask is {mask} pixels, its image {its}"
+        raise FieldError("mask", said, "Give each image a mask of its own size.")
+    values = np.asarray(turned(image, orientation)).astype(np.uint8)
     if image.mode == "L":
         # Pillow stretches grey of 2 or 4 bits to 255. This byte of a PNG says how many it has.
         values //= 255 // (2 ** encoded[24] - 1)
