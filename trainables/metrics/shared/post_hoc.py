@@ -254,18 +254,49 @@ def confidence_at(behind: Tensor, temperature: float) -> Tensor:
     return (behind / temperature).exp().sum(dim=-1).reciprocal()
 
 
+# From here on behind the largest logit, a class may be one that cannot occur: its probability is
+# less than the least normal float32.
+FAR = -math.log(torch.finfo(torch.float32).tiny)
+APART = 1.5  # so many times further behind than any class that can occur
+
+
+def reach_of_classes(logits: Tensor, labels: Tensor) -> float:
+    """How far behind the largest of a sample's logits [N, K] its classes can occur, in nats.
+
+    A class at this distance or beyond cannot occur: it has a probability of 0, or a logit that
+    masks it, such as -100 or float32's least. Classes that can occur end at two thirds of it: where
+    a network's logits lie far apart without such a gap, all count. So do finite logits of labels
+    [N], and all that are about as far behind: such classes do occur.
+    """
+    behind = -behind_top(logits)
+    of_labels = behind.gather(-1, labels[:, None])
+    occurred = float(of_labels.masked_fill(of_labels == torch.inf, 0.0).max())
+    start = max(FAR / APART, occurred)
+    far = behind[behind > start].sort().values
+    edges = torch.cat([far.new_tensor([start]), far])
+    is_last = torch.cat([far >= APART * edges[:-1], far.new_ones(1, dtype=torch.bool)])
+    return APART * float(edges[is_last][0])
+
+
 @dataclass(frozen=True)
 class VectorScaling:
-    """scale * logits + bias, class by class; both [K] float64."""
+    """scale * logits + bias, class by class; both [K] float64. Guo et al. 2017, Section 4.2.
+
+    A class that cannot occur in a sample, at `reach` or beyond, stays as far behind the largest as
+    it was, whatever its scale and bias.
+    """
 
     scale: Tensor
     bias: Tensor
+    reach: float = math.inf  # as `reach_of_classes`
 
     def __call__(self, logits: Tensor) -> Tensor:
         """Calibrated logits [N, K] float64; probabilities of 0 stay 0."""
-        never = logits == -torch.inf
+        behind = behind_top(logits)
+        never = behind <= -self.reach
         scaled = logits.double().masked_fill(never, 0.0) * self.scale + self.bias
-        return scaled.masked_fill(never, -torch.inf)
+        largest = scaled.masked_fill(never, -torch.inf).amax(dim=-1, keepdim=True)
+        return torch.where(never, largest + behind, scaled)
 
 
 # Bound of the scale, per spread of the logits, and of the bias in nats: the only limit if the data
@@ -273,13 +304,20 @@ class VectorScaling:
 LARGEST = 1000.0
 
 
-def fit_vector_scaling(logits: Tensor, labels: Tensor, prior: float = 1.0) -> VectorScaling:
+def fit_vector_scaling(
+    logits: Tensor, labels: Tensor, prior: float = 1.0, reach: float | None = None
+) -> VectorScaling:
     """The scaling of least NLL, summed, plus half the squares of each bias and scale * T - 1.
 
     T is the fitted temperature. These are priors worth one sample: a bias normal around 0, a scale
     over 1/T normal around 1, both with standard deviation 1; `prior` multiplies their squares, 0 is
     the fit of Guo et al. 2017. Convex: L-BFGS-B in float64 from the fitted temperature. The
     identity if it cannot be improved. logits: [N, K]; labels: [N].
+
+    A class that cannot occur in a sample is left out of its softmax: the limit, at a scale > 0, of
+    a logit that falls to -inf. So it does not matter which number masks the class. A sample whose
+    label has a probability of 0 is left out. reach: that of `reach_of_classes`, by default of these
+    samples.
     """
     from scipy.optimize import minimize
 
@@ -288,27 +326,32 @@ def fit_vector_scaling(logits: Tensor, labels: Tensor, prior: float = 1.0) -> Ve
     identity = VectorScaling(ones, torch.zeros_like(ones))
     fit = fit_temperature if prior else fit_temperature_by_nll
     temperature = fit(logits, labels)
+    if reach is None:
+        reach = reach_of_classes(logits, labels)
+    never = behind_top(logits) <= -reach
     # The samples that inform a fit: those with a finite NLL.
-    possible = logits.gather(-1, labels[:, None]).squeeze(-1) > -torch.inf
+    possible = ~never.gather(-1, labels[:, None]).squeeze(-1)
     logits = logits[possible].double()
     labels = labels[possible]
+    never = never[possible]
     if not len(labels):
         return identity
 
-    known = logits.masked_fill(logits == -torch.inf, 0.0)
+    known = torch.where(never, logits.amax(dim=-1, keepdim=True), logits)
     spread = float((known - known.mean(dim=-1, keepdim=True)).square().mean().sqrt()) or 1.0
     truth = F.one_hot(labels, num_classes)
 
     def scaling(parameters: np.ndarray) -> VectorScaling:
         scale, bias = torch.from_numpy(parameters).to(logits.device).reshape(2, num_classes)
-        return VectorScaling(scale / spread, bias)
+        return VectorScaling(scale / spread, bias, reach)
 
     centre = np.repeat([spread / temperature, 0.0], num_classes)
     per = np.repeat([temperature / spread, 1.0], num_classes)  # a parameter's standard deviations
 
     def loss_and_slope(parameters: np.ndarray) -> tuple[float, np.ndarray]:
         """The cost per sample, and its gradient."""
-        scaled = scaling(parameters)(logits)
+        by = scaling(parameters)
+        scaled = (known * by.scale + by.bias).masked_fill(never, -torch.inf)
         off = (scaled.softmax(dim=-1) - truth) / len(labels)
         slope = torch.cat([(off * known).sum(dim=0) / spread, off.sum(dim=0)]).cpu().numpy()
         away = (parameters - centre) * per
@@ -322,7 +365,7 @@ def fit_vector_scaling(logits: Tensor, labels: Tensor, prior: float = 1.0) -> Ve
     found = minimize(
         loss_and_slope, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options
     )
-    before = float(F.cross_entropy(logits, labels))
+    before = float(F.cross_entropy(logits.masked_fill(never, -torch.inf), labels))
     if found.fun < before * (1 - 1e-12):
         return scaling(found.x)
     return identity
@@ -379,7 +422,15 @@ def cross_fitted(
     The fold of sample i is i % folds, with groups [N] that of its group; it is calibrated by a fit
     on the other folds. Scores of these logits estimate the performance on new data while using the
     whole set.
+
+    Vector scaling depends on a constant that is added to all logits of a sample. If a class of any
+    sample cannot occur, it is fitted to log-probabilities: what all ways of writing this share.
     """
+    if fit is fit_vector_scaling:
+        reach = reach_of_classes(logits, labels)
+        fit = functools.partial(fit_vector_scaling, reach=reach)
+        if (behind_top(logits) <= -reach).any():
+            logits = logits.double().log_softmax(dim=-1)
     return by_folds(fold_fits(logits, labels, fit, folds, groups), logits, groups)
 
 
