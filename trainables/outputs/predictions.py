@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,6 +16,14 @@ from trainables.files.arrays import array_headers, read_arrays, write_arrays
 from trainables.groups import renumbered
 from trainables.kinds import count_of
 from trainables.metrics.shared import post_hoc
+from trainables.outputs.given import (
+    array_of,
+    class_numbers,
+    finite,
+    numbers_of,
+    refuse_negative,
+    refuse_other_order,
+)
 from trainables.problems import FieldError, nearest
 
 # Bytes a value beside the array that `evaluate` takes, as measured: casts to float64, a logarithm,
@@ -29,12 +38,27 @@ class Predictions:
     """logits: [N, K] float32 (or float64). labels: [N] int64, in [0, K).
 
     groups: [N] int64, numbered by first appearance: samples that belong together; None: each by
-    itself.
+    itself. `Predictions.of` takes other types and checks the values.
     """
 
     logits: Tensor
     labels: Tensor
     groups: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        """Raises FieldError for other types."""
+        wanted = {"logits": (torch.float32, torch.float64), "labels": (torch.int64,)}
+        for name, kinds in wanted.items():
+            kind = getattr(getattr(self, name), "dtype", type(getattr(self, name)).__name__)
+            if kind not in kinds:
+                found = f"must be a tensor of {' or '.join(map(str, kinds))}, got {kind}"
+                mend = "Predictions.of(logits=..., labels=...) takes other types."
+                raise FieldError(name, found, mend)
+
+    def impossible(self) -> Tensor:
+        """The rows whose label has probability 0: the NLL is infinite. [M] int64."""
+        own = self.logits.gather(1, self.labels[:, None])[:, 0]
+        return own.isneginf().nonzero()[:, 0]
 
     def evaluate(self, bins: int = 15, also: Collection[str] = ()) -> dict[str, float]:
         """The metrics every trial stores, and as `ts_` those of cross-fitted temperatures.
@@ -73,6 +97,29 @@ class Predictions:
             **metrics.measure_stored(self.logits, self.labels, bins, also, calibrated),
             **{prefix + name: value for name, value in after.items()},
         }
+
+    @classmethod
+    def of(
+        cls, *, labels: Any, logits: Any = None, probs: Any = None, groups: Any = None
+    ) -> Predictions:
+        """The same of NumPy arrays, tensors, lists or pandas objects, checked as a file's are.
+
+        logits or probs: [N, K], the classes in order. labels: [N] whole numbers, also as text; of
+        two classes, also booleans. groups: [N], numbers or text. Raises FieldError.
+        """
+        if (logits is None) == (probs is None):
+            found = "neither or both are given"
+            raise FieldError("logits, probs", found, "Give logits, or probs.")
+        kind = "logits" if probs is None else "probs"
+        given = {kind: logits if probs is None else probs, "labels": labels, "groups": groups}
+        refuse_other_order(given)
+        arrays = {name: array_of(name, value) for name, value in given.items() if value is not None}
+        # The argument stands where a file would.
+        scores = _logits(Path(kind), arrays)
+        numbers = _labels(Path("labels"), arrays["labels"], *scores.shape)
+        if groups is None:
+            return cls(scores, numbers)
+        return cls(scores, numbers, _groups(Path("groups"), arrays["groups"], len(scores)))
 
     def save(self, path: Path) -> str:
         """Write `path` (npz) atomically; returns its sha256."""
@@ -151,18 +198,15 @@ def _logits(path: Path, arrays: dict[str, np.ndarray]) -> Tensor:
 
 def _labels(path: Path, labels: np.ndarray, num_samples: int, num_classes: int) -> Tensor:
     where = str(path)
-    is_number = np.issubdtype(labels.dtype, np.integer) or np.issubdtype(labels.dtype, np.floating)
-    if labels.shape != (num_samples,) or not is_number:
+    if labels.shape != (num_samples,):
         found = f"{labels.dtype} {list(labels.shape)}"
         raise FieldError(where, f"'labels' must be integers [{num_samples}], got {found}")
-    if len(broken := np.flatnonzero(~np.isfinite(labels) | (labels != np.floor(labels)))):
-        found = f"'labels' must be whole numbers, got {labels[broken[0]]} in row {broken[0]}"
-        raise FieldError(where, found, "A label is the number of a class, from 0.")
-    labels = labels.astype(np.int64)
-    if len(others := np.flatnonzero((labels < 0) | (labels >= num_classes))):
-        found = f"{labels[others[0]]} in row {others[0]}"
-        raise FieldError(where, f"'labels' must lie in 0..{num_classes - 1}, got {found}")
-    return torch.from_numpy(labels)
+    called = "'labels'"
+    try:
+        numbers = numbers_of(labels, lambda _: called)
+        return torch.from_numpy(class_numbers(numbers, num_classes, called))
+    except FieldError as error:
+        raise error.at(where) from None
 
 
 def _groups(path: Path, groups: np.ndarray, num_samples: int) -> Tensor:
@@ -183,20 +227,32 @@ def _groups(path: Path, groups: np.ndarray, num_samples: int) -> Tensor:
 
 def _checked(path: Path, name: str, scores: np.ndarray) -> np.ndarray:
     where = str(path)
-    if scores.ndim != 2 or scores.shape[1] < 2 or not np.issubdtype(scores.dtype, np.floating):
+    if scores.ndim != 2 or scores.shape[1] < 2:
         found = f"{scores.dtype} {list(scores.shape)}"
-        raise FieldError(where, f"'{name}' must be float [N, K] with K >= 2, got {found}")
+        mend = "Give each sample a row, and the labels alike." if scores.ndim > 2 else ""
+        raise FieldError(where, f"'{name}' must be float [N, K] with K >= 2, got {found}", mend)
     if len(scores) == 0:
         raise FieldError(where, f"'{name}' is empty")
-    if scores.dtype == np.float16:
-        scores = scores.astype(np.float32)
-    if not np.isfinite(scores).all():
-        rows = (~np.isfinite(scores)).any(1).sum()
-        raise FieldError(where, f"'{name}' has NaN or infinite values in {rows} rows")
+    try:
+        scores = _scores(name, scores)
+    except FieldError as error:
+        raise error.at(where) from None
     if name == "probs":
         off = np.abs(scores.sum(axis=1, dtype=np.float64) - 1)
-        if scores.min() < 0 or off.max() > 1e-3:
+        if off.max() > 1e-3:
             problem = "'probs' must be >= 0 and sum to 1 in each row"
             fix = "If the values are logits, name the array 'logits'."
             raise FieldError(where, f"{problem}; row {off.argmax()} does not", fix)
     return scores
+
+
+def _scores(name: str, scores: np.ndarray) -> np.ndarray:
+    """Finite scores [N, K]; of probabilities, none is negative. Raises FieldError."""
+
+    def called(number: int) -> str:
+        return f"'{name}' of class {number}"
+
+    found = finite(numbers_of(scores, called), called)
+    if name == "probs":
+        refuse_negative(found, called, "If the values are logits, name the array 'logits'.")
+    return found
