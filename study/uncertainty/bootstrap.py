@@ -282,6 +282,7 @@ def resampled(
     overlaps = not OVERLAPS.keys().isdisjoint(wanted)
     scaled = logits_of(predictions, prefix, temperature)
     table = SampleTerms.of(scaled, labels, classwise, groups=draws.groups, overlaps=overlaps)
+    del scaled  # of many classes it is large
     if "smooth_ece" in wanted:
         table = smoothed(table)
     if not prefix or temperature is not None:

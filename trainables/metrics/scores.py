@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from trainables.at_once import cross_entropy
+from trainables.metrics.shared.parts import in_parts, slices
 
 METRICS = {
     "accuracy": {"place": 1, "stored": True, "kind": "fraction", "better": "higher",
@@ -33,7 +34,8 @@ def top_label(
 
     dtype: of the softmax. In float32 a confidence is exactly 1.0 from a lead of 17 nats on.
     """
-    confidence = logits.to(dtype).softmax(dim=-1).amax(dim=-1)
+    parts = in_parts(logits)
+    confidence = torch.cat([part.to(dtype).softmax(dim=-1).amax(dim=-1) for part in parts])
     return confidence.double(), (logits.argmax(dim=-1) == labels).double()
 
 
@@ -62,8 +64,12 @@ def negative_log_likelihood(logits: Tensor, labels: Tensor) -> Tensor:
 
 def brier_score(logits: Tensor, labels: Tensor) -> Tensor:
     """Mean over samples of sum_k (p_k - [k = y])^2, in [0, 2]. Brier 1950."""
-    probs = logits.double().softmax(dim=-1)
-    return (probs - F.one_hot(labels, logits.shape[1])).square().sum(dim=-1).mean()
+    found = []
+    for rows in slices(*logits.shape):
+        probs = logits[rows].double().softmax(dim=-1)
+        truth = F.one_hot(labels[rows], logits.shape[1])
+        found.append((probs - truth).square().sum(dim=-1))
+    return torch.cat(found).mean()
 
 
 def share_above_99(logits: Tensor, labels: Tensor) -> Tensor:
