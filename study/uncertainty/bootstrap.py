@@ -295,10 +295,10 @@ def resampled(
 
 def logits_of(predictions: Predictions, prefix: str, temperature: float | None = None) -> Floats:
     """The logits as they are (""), or after the temperature ("ts_"); None: cross-fitted."""
+    if prefix and temperature is None:
+        return predictions.cross_fitted().numpy()
     whole: Floats = predictions.logits.double().numpy()
-    if not prefix:
-        return whole
-    return predictions.cross_fitted().numpy() if temperature is None else whole / temperature
+    return whole / temperature if prefix and temperature is not None else whole
 
 
 def smoothed(table: SampleTerms) -> SampleTerms:

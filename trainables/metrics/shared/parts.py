@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from torch import Tensor
 
 MANY = 2**22  # values, above which samples are taken in parts
+PART = 2**20  # values of a part
 # A part has whole registers of a processor of samples: each is summed as in one piece, bit for bit.
 REGISTERS = 64
 
@@ -28,4 +29,4 @@ def slices(samples: int, classes: int) -> Iterator[slice]:
 def _size(samples: int, classes: int) -> int:
     if samples * classes <= MANY:
         return max(samples, 1)
-    return max(MANY // classes // REGISTERS, 1) * REGISTERS
+    return max(PART // classes // REGISTERS, 1) * REGISTERS
