@@ -23,6 +23,7 @@ from benchmarks.compare.inputs import random
 from trainables import metrics
 from trainables.metrics import conventions
 from trainables.metrics.shared import post_hoc
+from trainables.metrics.shared.temperature_of_ece import fit_temperature_by_ece
 from trainables.outputs.predictions import Predictions
 
 # Our metrics, and what of a package measures the same.
@@ -109,7 +110,7 @@ def _sums(
         "every metric": sum(spent.values()),
         "every convention": seconds(lambda: conventions.by_convention(*case), device),
         "the temperature, by NLL": seconds(lambda: post_hoc.fit_temperature(*case), device),
-        "the temperature, by ECE": seconds(lambda: post_hoc.fit_temperature_by_ece(*case), device),
+        "the temperature, by ECE": seconds(lambda: fit_temperature_by_ece(*case), device),
         "vector scaling": seconds(lambda: post_hoc.fit_vector_scaling(*case), device),
         "Predictions.evaluate (a trial's end)": seconds(predictions.evaluate, device),
     }

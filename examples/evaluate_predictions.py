@@ -1,7 +1,6 @@
 """Measure predictions from anywhere: logits or probabilities, and labels. No study is needed."""
 
 import numpy as np
-import torch
 
 from trainables import Predictions, fit_temperature
 
@@ -11,7 +10,7 @@ labels = np.array(
     [rng.choice(10, p=row) for row in np.exp(logits / 2) / np.exp(logits / 2).sum(1, keepdims=True)]
 )
 
-predictions = Predictions(torch.from_numpy(logits), torch.from_numpy(labels))
+predictions = Predictions.of(logits=logits, labels=labels)  # or probs=...
 found = predictions.evaluate()
 for name in ("accuracy", "nll", "ece", "ts_nll", "ts_ece"):
     print(f"{name:10} {found[name]:.4f}")

@@ -23,6 +23,7 @@ from study.terminal.console import (
     print_json,
 )
 from trainables import metrics
+from trainables.kinds import count_of
 from trainables.problems import FieldError
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 BINS = 15
 SMALL = 2**22  # logits, below which more threads of torch cost more than they save
+SHOWN = 10  # rows in a sentence
 INTERVALS = (
     "intervals from {} resamples of {}; those of calibration errors start at 0 unless perfect"
     " calibration is rejected at {}. {} See docs/uncertainty.md."
@@ -64,6 +66,7 @@ class Evaluation:
     post_hoc: dict[str, dict[str, float]]
     conventions: dict[str, float]
     apart: dict[str, float]  # how well uncertainty separates the samples of `ood`
+    impossible: list[int]  # the rows whose label has probability 0
 
 
 @click.command()
@@ -188,6 +191,7 @@ def _evaluated(asked: Request, say: Say) -> Evaluation:
             _post_hoc(predictions, asked, say),
             _conventions(predictions, asked, say),
             apart,
+            predictions.impossible().tolist(),
         )
 
 
@@ -258,6 +262,7 @@ def _post_hoc(predictions: Predictions, asked: Request, say: Say) -> dict[str, d
     if not asked.post_hoc:
         return {}
     from trainables.metrics.shared import post_hoc
+    from trainables.metrics.shared.temperature_of_ece import fit_temperature_by_ece
 
     logits = predictions.logits
     labels = predictions.labels
@@ -269,7 +274,7 @@ def _post_hoc(predictions: Predictions, asked: Request, say: Say) -> dict[str, d
         rows[name] = metrics.measure(calibrated, labels, metrics.ESSENTIAL, asked.bins)
     for name, scaling in post_hoc.TEMPERATURES.items():
         rows[name]["fitted"] = scaling(logits, labels).temperature
-    rows["temperature_of_ece"]["fitted"] = post_hoc.fit_temperature_by_ece(logits, labels)
+    rows["temperature_of_ece"]["fitted"] = fit_temperature_by_ece(logits, labels)
     return rows
 
 
@@ -304,6 +309,9 @@ def _plain(asked: Request, found: Evaluation) -> dict[str, object]:
         **({} if found.groups is None else {"num_groups": found.groups}),
         "metrics": finite(found.metrics),
     }
+    if found.impossible:
+        first = found.impossible[:SHOWN]
+        plain["infinite_nll"] = {"rows": len(found.impossible), "first": first}
     if asked.level is not None and found.intervals is not None:
         plain["intervals"] = {name: one.ends() for name, one in found.intervals.items()}
         plain |= {"resamples": _resamples(asked.level), "level": asked.level}
@@ -336,9 +344,21 @@ def _print(asked: Request, found: Evaluation) -> None:
         resamples = f"{_resamples(asked.level):,}"
         units = f"{found.samples:,} samples" if found.groups is None else f"{found.groups:,} groups"
         console.say(INTERVALS.format(resamples, units, rejected, floor_note(asked.level)))
+    if any(map(math.isinf, found.metrics.values())) and found.impossible:
+        console.say(_infinite(found.impossible))
     if found.post_hoc:
         console.print(post_hoc_table(found.post_hoc))
     if found.conventions:
         console.print(conventions_table(found.conventions))
     if found.apart:
         console.print(metrics_table(found.apart, title=f"out of distribution: {asked.ood}"))
+
+
+def _infinite(rows: list[int]) -> str:
+    """The sentence about rows whose label has probability 0."""
+    first = ", ".join(map(str, rows[:SHOWN]))
+    more = f" and {len(rows) - SHOWN:,} more" if len(rows) > SHOWN else ""
+    return (
+        f"NLL is infinite: the label's class has probability 0 in {count_of(len(rows), 'rows')},"
+        f" counted from 0: {first}{more}."
+    )

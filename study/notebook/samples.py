@@ -109,7 +109,10 @@ def label_of(value: Any) -> int | str:
     if found.ndim:
         mend = "Give one whole number for each sample."
         raise FieldError("", f"the label is {found.dtype} {list(found.shape)}", mend)
-    label: int | str = labels_of(found[None]).tolist()[0]
+    try:
+        label: int | str = labels_of(found[None]).tolist()[0]
+    except FieldError as error:  # the caller says which item
+        raise FieldError("", error.found.removeprefix("item 0: "), error.mend) from None
     return label
 
 
@@ -128,11 +131,13 @@ def labels_of(value: Any) -> np.ndarray:
             raise FieldError("", what, "Number the classes from 0.")
     if found.dtype.kind in f"{WHOLE}f":
         return found.astype(np.int64)
-    for place, word in enumerate(found.tolist()):
-        if not isinstance(word, str):
-            what = f"item {place}: the label is a {type(word).__name__}, {word!r:.40}"
+    items = found.tolist()
+    are_words = not items or isinstance(items[0], str)
+    for place, label in enumerate(items):
+        if not isinstance(label, str if are_words else int | float):
+            what = f"item {place}: the label is a {type(label).__name__}, {label!r:.40}"
             raise FieldError("", what, "Labels are whole numbers from 0, or words.")
-    return found.astype(str)
+    return found.astype(str) if are_words else labels_of(np.array(items))
 
 
 def numbered(

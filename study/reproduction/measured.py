@@ -22,15 +22,13 @@ from trainables.metrics.binned import equal_width_index
 from trainables.metrics.conventions import CONVENTIONS
 from trainables.metrics.scores import negative_log_likelihood
 from trainables.metrics.shared.post_hoc import (
-    GRID,
     HIGHEST,
     LOWEST,
     ahead_of_label,
-    behind_top,
-    confidence_at,
     fit_temperature_by_nll,
     slope_and_curvature,
 )
+from trainables.metrics.shared.temperature_of_ece import GRID, behind_top, confidence_at
 from trainables.outputs.predictions import Predictions
 from trainables.seeding import seed_of
 

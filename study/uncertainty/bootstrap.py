@@ -289,6 +289,7 @@ def resampled(
         overlaps=overlaps,
         given=None if prefix else predictions.probs,
     )
+    del scaled  # of many classes it is large
     if "smooth_ece" in wanted:
         table = smoothed(table)
     if not prefix or temperature is not None:
@@ -301,10 +302,10 @@ def resampled(
 
 def logits_of(predictions: Predictions, prefix: str, temperature: float | None = None) -> Floats:
     """The logits as they are (""), or after the temperature ("ts_"); None: cross-fitted."""
+    if prefix and temperature is None:
+        return predictions.cross_fitted().numpy()
     whole: Floats = predictions.logits.double().numpy()
-    if not prefix:
-        return whole
-    return predictions.cross_fitted().numpy() if temperature is None else whole / temperature
+    return whole / temperature if prefix and temperature is not None else whole
 
 
 def smoothed(table: SampleTerms) -> SampleTerms:

@@ -31,12 +31,15 @@ def calibrated_sums(table: SampleTerms, chances: Floats) -> Sums:
 def _signed_sums(table: SampleTerms, signs: Floats) -> Sums:
     """The sums of each group's residuals, times signs [G, B]. Counts are those of the samples."""
     found = table.sums(signs)
+    class_gaps = found.class_gaps
+    if table.probs is not None:
+        class_gaps = _varied(class_gaps, float((table.probs * (1 - table.probs)).sum()))
     expected = float((table.confidence * (1 - table.confidence)).sum())
     return replace(
         found,
         width_gaps=_varied(found.width_gaps, expected),
         mass_gaps=_varied(found.mass_gaps, expected),
-        class_gaps=_varied(found.class_gaps, float((table.probs * (1 - table.probs)).sum())),
+        class_gaps=class_gaps,
         scores=np.zeros_like(found.scores),
         regions=found.regions[:0],
         width_counts=_counts(table.width),
@@ -58,24 +61,23 @@ def _varied(gaps: Floats, expected: float) -> Floats:
 def _drawn_sums(table: SampleTerms, uniforms: Floats) -> Sums:
     """The binned sums with labels drawn by uniform numbers [N, B] in [0, 1)."""
     n, draws = uniforms.shape
-    classes = table.probs.shape[1]
-    order = np.argsort(-table.probs, axis=1, kind="stable")
-    below = np.cumsum(np.take_along_axis(table.probs, order, 1), axis=1).astype(np.float32)
-    hits = (uniforms < below[:, :1]).astype(np.float32)
+    hits = (uniforms < table.confidence.astype(np.float32)[:, None]).astype(np.float32)
     one = np.ones(n)
     two = np.stack([table.width, table.mass + BINS], axis=1)
     width_hits, mass_hits = np.split(product(two, np.ones((n, 2)), hits, 2 * BINS), 2)
     class_gaps = np.empty((0, draws), np.float32)
-    if table.cells is not None:
+    if table.probs is not None and table.cells is not None:
+        order = np.argsort(-table.probs, axis=1, kind="stable")
+        below = np.cumsum(np.take_along_axis(table.probs, order, 1), axis=1).astype(np.float32)
         ranked = np.take_along_axis(table.cells, order, 1)
-        class_gaps = product(ranked[:, :1], np.ones((n, 1)), hits, BINS * classes)
+        class_gaps = product(ranked[:, :1], np.ones((n, 1)), hits, BINS * table.classes)
         _add_misses(class_gaps, uniforms, below, ranked)
         expected = np.bincount(table.cells.ravel(), table.probs.ravel(), len(class_gaps))
         class_gaps -= expected[:, None]
     expected_smooth = table.smooth_gaps(table.confidence, one[:, None])
     return Sums(
         samples=n,
-        classes=classes,
+        classes=table.classes,
         scores=np.zeros((4, draws)),
         width_counts=_counts(table.width),
         width_gaps=width_hits - np.bincount(table.width, table.confidence, BINS)[:, None],

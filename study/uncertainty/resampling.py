@@ -18,7 +18,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -31,6 +30,7 @@ from trainables import kinds
 from trainables.groups import together
 from trainables.metrics import describe, ours
 from trainables.metrics.binned import equal_width_index, mass_ranks
+from trainables.metrics.shared.parts import slices
 
 if TYPE_CHECKING:
     from study.uncertainty.smoothing import Smoothing
@@ -275,14 +275,15 @@ class SampleTerms:
     Samples with groups are in order of these, whatever the order in which they were given.
     """
 
-    probs: Floats  # [N, K]
+    classes: int
+    confidence: Floats  # [N]: the largest probability of each sample
     scores: Floats  # [N, 4]
     hits: Floats  # [N]
     width: Indices  # [N]: its equal-width bin
     mass: Indices  # [N]: its equal-mass bin
     labels: Indices  # [N]
-    # [N, K]: bin k of class c is k + BINS * c; None unless classwise ECE is wanted.
-    cells: Indices | None
+    probs: Floats | None = None  # [N, K]; None unless classwise ECE is wanted
+    cells: Indices | None = None  # of each of them: bin k of class c is k + BINS * c
     predicted: Indices | None = None  # [N]; None unless an overlap is wanted
     smoothing: Smoothing | None = None  # None unless smooth ECE is wanted
     groups: Indices | None = None  # [N]
@@ -304,46 +305,35 @@ class SampleTerms:
         classwise, overlaps: whether classwise ECE, or an overlap, is wanted. given: the
         probabilities, where these were given and the logits are their logarithms.
         """
+        order = None if groups is None else np.argsort(groups, kind="stable")
         if groups is not None:
-            order = np.argsort(groups, kind="stable")
             groups = groups[order]
-            logits = logits[order]
             labels = labels[order]
-            given = None if given is None else given[torch.from_numpy(order)]
-        top = logits.max(axis=1, keepdims=True)
-        own = np.take_along_axis(logits, labels[:, None], 1)
-        odds = np.exp(logits - top)
-        total = odds.sum(axis=1, keepdims=True)
-        probs = odds / total if given is None else given.double().numpy()
+        probs = None if given is None else given.double().numpy()
         dtype = torch.float64 if given is None else given.dtype
-        confidence = probs.max(axis=1)
-        nll = (np.log(total) + top - own)[:, 0]
-        brier = (probs**2).sum(axis=1) - 2 * np.take_along_axis(probs, labels[:, None], 1)[:, 0] + 1
-        ranked = logits if given is None else probs
-        classes = np.arange(logits.shape[1])
-        own = np.take_along_axis(ranked, labels[:, None], 1)
-        ahead = ((ranked > own) | ((ranked == own) & (classes < labels[:, None]))).sum(axis=1)
+        found = []
+        for rows in slices(*logits.shape):
+            taken = rows if order is None else order[rows]
+            own = None if probs is None else probs[taken]
+            found.append(_Scored.of(logits[taken], labels[rows], own, keep=classwise))
+        scored = _Scored(*(np.concatenate(each) for each in zip(*found, strict=True)))
         if starts is None:
-            starts = mass_starts(confidence)
-        scores = np.stack([ahead == 0, ahead < 5, nll, brier], axis=1)
+            starts = mass_starts(scored.confidence)
+        classes = np.arange(logits.shape[1])
         return cls(
-            probs=probs,
-            scores=scores,
-            hits=scores[:, 0],
-            width=_width_index(confidence, dtype),
-            mass=np.searchsorted(starts, confidence, side="right"),
+            classes=len(classes),
+            confidence=scored.confidence,
+            scores=scored.scores,
+            hits=scored.scores[:, 0],
+            width=_width_index(scored.confidence, dtype),
+            mass=np.searchsorted(starts, scored.confidence, side="right"),
             labels=labels,
-            cells=_width_index(probs, dtype) + BINS * classes if classwise else None,
-            predicted=ranked.argmax(axis=1) if overlaps else None,
+            probs=scored.probs if classwise else None,
+            cells=_width_index(scored.probs, dtype) + BINS * classes if classwise else None,
+            predicted=scored.predicted if overlaps else None,
             smoothing=smoothing,
             groups=groups,
         )
-
-    @cached_property
-    def confidence(self) -> Floats:
-        """The largest probability of each sample, [N]."""
-        found: Floats = self.probs.max(axis=1)
-        return found
 
     def total(self) -> Sums:
         """Sums over the samples themselves, one column, in float64."""
@@ -368,9 +358,9 @@ class SampleTerms:
         rows = [np.broadcast_to(np.arange(4), self.scores.shape)]
         rows.append(np.stack([width, width + BINS, mass, mass + BINS, mass + 2 * BINS], axis=1))
         values = [self.scores, np.stack([one, residual, one, residual, self.hits], axis=1)]
-        classes = self.probs.shape[1]
+        classes = self.classes
         height = 4 + 5 * BINS
-        if self.cells is not None:
+        if self.cells is not None and self.probs is not None:
             rows.append(height + self.cells)
             values.append((np.arange(classes) == self.labels[:, None]) - self.probs)
             height += BINS * classes
@@ -390,6 +380,32 @@ class SampleTerms:
         if self.smoothing is None:
             return np.empty((0, counts.shape[1]), counts.dtype)
         return self.smoothing.gaps(self.confidence, residual, counts, self.groups)
+
+
+class _Scored(NamedTuple):
+    """What is computed sample by sample."""
+
+    scores: Floats  # [N, 4]
+    confidence: Floats  # [N]
+    predicted: Indices  # [N]
+    probs: Floats  # [N, K], or [N, 0] where they are not kept
+
+    @classmethod
+    def of(cls, logits: Floats, labels: Indices, given: Floats | None, keep: bool) -> _Scored:
+        top = logits.max(axis=1, keepdims=True)
+        own = np.take_along_axis(logits, labels[:, None], 1)
+        odds = np.exp(logits - top)
+        total = odds.sum(axis=1, keepdims=True)
+        nll = (np.log(total) + top - own)[:, 0]
+        probs = odds / total if given is None else given
+        brier = (probs**2).sum(axis=1) - 2 * np.take_along_axis(probs, labels[:, None], 1)[:, 0] + 1
+        ranked = logits if given is None else given
+        own = np.take_along_axis(ranked, labels[:, None], 1)
+        classes = np.arange(logits.shape[1])
+        ahead = ((ranked > own) | ((ranked == own) & (classes < labels[:, None]))).sum(axis=1)
+        scores = np.stack([ahead == 0, ahead < 5, nll, brier], axis=1)
+        kept = probs if keep else np.empty((len(probs), 0))
+        return cls(scores, probs.max(axis=1), ranked.argmax(axis=1), kept)
 
 
 def product(

@@ -26,6 +26,7 @@ from trainables.metrics.shared.post_hoc import (
     FOLDS,
     WIDTH,
     ahead_of_label,
+    nlls,
     slope_and_curvature,
 )
 
@@ -148,14 +149,14 @@ class _Fits:
     def costs(self, minima: _Minima) -> Floats:
         """The cost at each minimum."""
         log_t = minima.cell * WIDTH
-        each = (self._ahead / math.exp(log_t)).logsumexp(dim=0)[None]
+        each = nlls(self._ahead, math.exp(log_t))[None]
         columns, index = np.unique(minima.place % self._counts.shape[1], return_inverse=True)
         found = self._outside(each, columns)[0, minima.place // self._counts.shape[1], index]
         return found + log_t**2 / 2 - minima.gained
 
     def dearest(self) -> float:
         """The largest cost at T = 1."""
-        each = self._ahead.logsumexp(dim=0)[None]
+        each = nlls(self._ahead, 1.0)[None]
         return float(self._outside(each, precision=self._counts.dtype).max())
 
 

@@ -61,6 +61,14 @@ def test_text_among_the_numbers_of_a_csv(tmp_path, approved, word):
     approved(said, word=f"'{word}'")
 
 
+@pytest.mark.parametrize("ending", ["parquet", "csv", "npz"])
+@pytest.mark.parametrize("blank", ["", " "])
+def test_a_split_without_a_name(tmp_path, ending, blank):
+    split = ["train"] * 12 + ["test", blank, "test", blank]
+    path = save(measured(split=split), tmp_path / f"a.{ending}")
+    names(error_of(path), "split_column", path, "row 13")
+
+
 @BOTH
 def test_text_that_is_named(tmp_path, approved, ending):
     path = save(measured(city=["Bern", "Rome"] * 8), tmp_path / f"a.{ending}")

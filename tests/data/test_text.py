@@ -1,6 +1,7 @@
 """Texts in files and folders, and what is refused."""
 
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -151,3 +152,19 @@ def test_folders_that_are_no_classes(tmp_path: Path) -> None:
     found = f"{path / 'test'} has the class 'maybe', which train does not have"
     assert refused(path).problem.startswith(found)
     assert refused(path, group="day").path == "group"
+
+
+def test_folders_of_splits_without_train_say_so(tmp_path: Path) -> None:
+    path = folder_of(tmp_path / "a", ROWS, True)
+    (path / "train").rename(path / "dev")
+    error = refused(path)
+    assert error.path == "splits" and "is called train" in error.found
+    assert "dev, test" in error.mend
+    shutil.rmtree(path / "dev")
+    assert refused(path).path == "splits"
+
+
+def test_folders_of_texts_may_be_classes_named_like_splits(tmp_path: Path) -> None:
+    names = {"no": "dev", "yes": "test"}
+    frame = ROWS.assign(y=ROWS["y"].map(names))
+    assert texts(folder_of(tmp_path / "a", frame, False)).read().classes == ("dev", "test")

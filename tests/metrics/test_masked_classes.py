@@ -20,6 +20,7 @@ from tests.cases import random_case
 from tests.metrics.test_evaluate import run
 from trainables import metrics
 from trainables.metrics.shared import post_hoc
+from trainables.metrics.shared.temperature_of_ece import behind_top
 
 MASKS = [-1e2, -1e4, float(np.finfo("f2").min), -1e9, float(np.finfo("f4").min)]
 KINDS = [
@@ -204,9 +205,9 @@ def test_logits_far_apart_without_a_gap_are_no_masks() -> None:
     random = np.random.default_rng(1)
     logits = torch.from_numpy(20 * random.normal(size=(2000, 10)))
     labels = torch.distributions.Categorical(logits=0.6 * logits).sample()
-    assert -post_hoc.behind_top(logits).min() > 100
+    assert -behind_top(logits).min() > 100
     found = post_hoc.fit_vector_scaling(logits, labels)
-    assert -post_hoc.behind_top(logits).min() < found.reach
+    assert -behind_top(logits).min() < found.reach
     crossed = post_hoc.cross_fitted(logits, labels, fit=post_hoc.fit_vector_scaling)
     own = torch.arange(2000) % 5 == 0
     alone = post_hoc.fit_vector_scaling(logits[~own], labels[~own])
@@ -221,7 +222,7 @@ def test_a_label_that_is_masked_keeps_a_finite_nll(mask: float) -> None:
     given = with_mask(logits, masked, mask)
     truth = torch.from_numpy(labels)
     found = post_hoc.fit_vector_scaling(given, truth)
-    assert -float(post_hoc.behind_top(given)[masked].min()) < found.reach
+    assert -float(behind_top(given)[masked].min()) < found.reach
     calibrated = post_hoc.cross_fitted(given, truth, fit=post_hoc.fit_vector_scaling)
     assert metrics.measure(calibrated, truth, ["nll"])["nll"] < math.inf
 

@@ -16,6 +16,7 @@ from tests.cases import random_case
 from tests.golden import GOLDEN, input_b
 from trainables.metrics import binned, scores
 from trainables.metrics.shared import post_hoc
+from trainables.metrics.shared.temperature_of_ece import fit_temperature_by_ece
 
 # The NLL is flat at its least: a search by value, as some peers do, finds T to the root
 # of float64's precision.
@@ -47,7 +48,7 @@ def test_published_fit() -> None:
     temperature = post_hoc.fit_temperature_by_nll(logits[:100], labels[:100])
     assert temperature == approx(values["T exact NLL"], rel=PRECISION)
     assert temperature == approx(1 / values["probmetrics temp-scaling"][1], rel=1e-6)
-    by_ece = post_hoc.fit_temperature_by_ece(logits[:100], labels[:100])
+    by_ece = fit_temperature_by_ece(logits[:100], labels[:100])
     expected, least = values["T grid ECE15"]
     assert by_ece == expected
     assert binned.expected_calibration_error(logits[:100] / by_ece, labels[:100]).item() == approx(
@@ -253,13 +254,13 @@ def test_grid_matches_its_definition() -> None:
     for shape in ((40, 10, 5.0), (33, 12, 30.0), (64, 4, 0.1)):
         logits, labels = random_case(shape)
         expected = references.fit_temperature_by_ece(logits, labels, 10)
-        assert post_hoc.fit_temperature_by_ece(logits, labels, 10) == approx(expected, rel=1e-12)
+        assert fit_temperature_by_ece(logits, labels, 10) == approx(expected, rel=1e-12)
 
 
 def test_grid_takes_the_lowest_of_equals() -> None:
     """Saturated and right at every T of the grid: an ECE of 0 throughout."""
     logits = torch.tensor([[1e5, 0.0]] * 3, dtype=torch.float64)
-    assert post_hoc.fit_temperature_by_ece(logits, torch.zeros(3, dtype=torch.int64)) == 0.1
+    assert fit_temperature_by_ece(logits, torch.zeros(3, dtype=torch.int64)) == 0.1
 
 
 def test_vector_scaling_is_where_the_nll_has_no_slope() -> None:

@@ -150,5 +150,5 @@ def test_what_is_no_table_is_said(tmp_path: Path) -> None:
 def test_the_first_label_of_no_class_in_an_npz(tmp_path: Path) -> None:
     file = tmp_path / "p.npz"
     np.savez(file, logits=np.zeros((4, 3)), labels=[0, 2, 3, -1])
-    with pytest.raises(FieldError, match=r"'labels' must lie in 0\.\.2, got 3 in row 2"):
+    with pytest.raises(FieldError, match=r"row 2: 'labels' is 3, not one of 0\.\.2"):
         Predictions.load(file)

@@ -111,8 +111,20 @@ def test_a_probability_of_zero_is_an_infinite_nll_and_said_so(
     np.savez(tmp_path / "z.npz", probs=np.array([[1.0, 0.0], [0.6, 0.4]]), labels=np.array([1, 0]))
     _, out, _ = calstudy(capsys, "evaluate", tmp_path / "z.npz", "--json")
     assert json.loads(out)["metrics"]["nll"] is None
+    assert json.loads(out)["infinite_nll"] == {"rows": 1, "first": [0]}
     _, out, _ = calstudy(capsys, "evaluate", tmp_path / "z.npz")
-    assert "inf" in out
+    assert "inf" in out and "1 row, counted from 0: 0.\n" in out
+    _, out, _ = calstudy(capsys, "evaluate", tmp_path / "z.npz", "--metrics", "ece")
+    assert "infinite" not in out
+
+
+def test_of_many_rows_of_an_infinite_nll_the_first_are_named(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    labels = np.arange(40) % 2  # every odd row
+    np.savez(tmp_path / "z.npz", probs=np.tile([1.0, 0.0], (40, 1)), labels=labels)
+    _, out, _ = calstudy(capsys, "evaluate", tmp_path / "z.npz")
+    assert "20 rows, counted from 0: 1, 3, 5, 7, 9, 11, 13, 15, 17, 19 and 10 more.\n" in out
 
 
 GOOD = {"logits": np.zeros((4, 3), np.float32), "labels": np.array([0, 1, 2, 0])}
@@ -123,16 +135,16 @@ BAD_ARRAYS: list[tuple[dict[str, Any], str]] = [
     ({**GOOD, "logits": np.zeros((4, 1))}, "K >= 2"),
     ({**GOOD, "logits": np.zeros((0, 3)), "labels": np.zeros(0, int)}, "empty"),
     ({**GOOD, "labels": np.array([0, 1])}, "'labels' must be integers [4]"),
-    ({**GOOD, "labels": np.array(["0", "1", "2", "0"])}, "'labels' must be integers"),
-    ({**GOOD, "labels": np.array([0.0, 1.5, 2.0, 0.0])}, "whole numbers, got 1.5 in row 1"),
-    ({**GOOD, "labels": np.array([0.0, np.nan, 2.0, 0.0])}, "whole numbers, got nan in row 1"),
+    ({**GOOD, "labels": np.array(["0", "1", "2", "cat"])}, "row 3: 'labels' is 'cat', no number"),
+    ({**GOOD, "labels": np.array([0.0, 1.5, 2.0, 0.0])}, "row 1: 'labels' is 1.5, not one of 0..2"),
+    ({**GOOD, "labels": np.array([0.0, np.nan, 2.0, 0.0])}, "row 1: 'labels' is nan, not one of"),
     (
         {"scores": GOOD["logits"], "y": GOOD["labels"]},
         "has neither 'logits' nor 'probs', and no array 'labels'. It has scores, y. Give an npz",
     ),
-    ({**GOOD, "labels": np.array([0, 1, 3, 0])}, "0..2, got 3 in row 2"),
-    ({**GOOD, "labels": np.array([0, -1, 2, 0])}, "0..2, got -1 in row 1"),
-    ({**GOOD, "logits": np.full((4, 3), np.nan)}, "NaN or infinite values in 4 rows"),
+    ({**GOOD, "labels": np.array([0, 1, 3, 0])}, "row 2: 'labels' is 3, not one of 0..2"),
+    ({**GOOD, "labels": np.array([0, -1, 2, 0])}, "row 1: 'labels' is -1, not"),
+    ({**GOOD, "logits": np.full((4, 3), np.nan)}, "row 0: 'logits' of class 0 is nan"),
     ({"probs": np.full((4, 3), 0.5), "labels": GOOD["labels"]}, "sum to 1"),
     (
         {"logits": np.array([{}], dtype=object), "labels": GOOD["labels"]},

@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from trainables.at_once import cross_entropy
+from trainables.metrics.shared.parts import in_parts, slices
 
 METRICS = {
     "accuracy": {"place": 1, "stored": True, "kind": "fraction", "better": "higher",
@@ -36,7 +37,13 @@ def top_label(logits: Tensor, labels: Tensor, probs: Tensor | None = None) -> tu
 
     The confidence has the dtype of `probabilities`; the hit is float64.
     """
-    return probabilities(logits, probs).amax(dim=-1), _hits(logits, labels, probs)
+    return _confidence(logits, probs), _hits(logits, labels, probs)
+
+
+def _confidence(logits: Tensor, probs: Tensor | None) -> Tensor:
+    if probs is not None:
+        return probs.amax(dim=-1)
+    return torch.cat([probabilities(part).amax(dim=-1) for part in in_parts(logits)])
 
 
 def _hits(logits: Tensor, labels: Tensor, probs: Tensor | None) -> Tensor:
@@ -65,13 +72,22 @@ def top5_accuracy(logits: Tensor, labels: Tensor, probs: Tensor | None = None) -
 
 def negative_log_likelihood(logits: Tensor, labels: Tensor) -> Tensor:
     """Mean of -log p_y, in nats. A proper score: report it with any calibration error."""
-    return cross_entropy(logits.double(), labels)
+    if len(parts := list(slices(*logits.shape))) == 1:
+        return cross_entropy(logits.double(), labels)
+    own = [
+        logits[rows].double().log_softmax(dim=-1).gather(-1, labels[rows, None]) for rows in parts
+    ]
+    return F.nll_loss(torch.cat(own), torch.zeros_like(labels))  # the mean of the same, in order
 
 
 def brier_score(logits: Tensor, labels: Tensor, probs: Tensor | None = None) -> Tensor:
     """Mean over samples of sum_k (p_k - [k = y])^2, in [0, 2]. Brier 1950."""
-    found = probabilities(logits, probs).double()
-    return (found - F.one_hot(labels, found.shape[1])).square().sum(dim=-1).mean()
+    found = []
+    for rows in slices(*logits.shape):
+        part = probabilities(logits[rows], None if probs is None else probs[rows]).double()
+        truth = F.one_hot(labels[rows], logits.shape[1])
+        found.append((part - truth).square().sum(dim=-1))
+    return torch.cat(found).mean()
 
 
 def share_above_99(logits: Tensor, labels: Tensor, probs: Tensor | None = None) -> Tensor:

@@ -10,10 +10,11 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from trainables.data.shared.columns import Columns, CsvColumns, ParquetColumns, parsed, whole
+from trainables.data.shared.columns import Columns, CsvColumns, ParquetColumns, whole
 from trainables.data.shared.groups import group_column
 from trainables.files.beside import nearest_file
 from trainables.machine import memory
+from trainables.outputs.given import class_numbers, finite, numbers_in, numbers_of, refuse_negative
 from trainables.problems import FieldError
 
 WANTED = "Give `label`, and `logit_0`, `logit_1`, ... or `prob_0`, `prob_1`, ..."
@@ -73,13 +74,12 @@ def _arrays(path: Path, labelled: bool) -> dict[str, np.ndarray]:
         found = f"has one class, '{scores[0]}'"
         raise FieldError("", found, f"Give two or more: '{kind}_0', '{kind}_1', ...")
     values = np.column_stack([_numbers(path, table, name) for name in scores])
-    if values.dtype.kind != "f":
-        values = values.astype(np.float64)
+    values = finite(values, called=lambda number: f"'{scores[number]}'")
     _check_scores(values, scores)
     arrays = {f"{kind}s": values}
     if labelled:
-        arrays["labels"] = _numbers(path, table, LABEL)
-        _check_labels(arrays["labels"], len(scores))
+        labels = _numbers(path, table, LABEL)
+        arrays["labels"] = class_numbers(labels, len(scores), f"'{LABEL}'")
     if GROUP in others:
         groups = group_column(path, table.column(GROUP), FILL)
         is_text = not pa.types.is_integer(groups.type)
@@ -88,31 +88,10 @@ def _arrays(path: Path, labelled: bool) -> dict[str, np.ndarray]:
 
 
 def _check_scores(scores: np.ndarray, names: Sequence[str]) -> None:
-    """Raise FieldError for the first value that is not finite; of probabilities, for the first one
-    below 0."""
-    broken = np.argwhere(~np.isfinite(scores))
-    if len(broken):
-        row, column = broken[0]
-        found = f"row {row}: '{names[column]}' is {scores[row, column]:g}"
-        raise FieldError("", found, "Give finite numbers, or remove the row.")
-    if names[0] != "prob_0":
-        return
-    negative = np.argwhere(scores < 0)
-    if len(negative):
-        row, column = negative[0]
-        found = f"row {row}: '{names[column]}' is {scores[row, column]:g}, less than 0"
+    """Raise FieldError for the first row of probabilities that has one below 0, or percentages."""
+    if names[0] == "prob_0":
         mend = "If they are logits, name the columns 'logit_0', 'logit_1', ..."
-        raise FieldError("", found, mend)
-
-
-def _check_labels(labels: np.ndarray, num_classes: int) -> None:
-    """Raise FieldError for the first label that is no number of a class."""
-    is_class = np.isin(labels, np.arange(num_classes))
-    if is_class.all():
-        return
-    row = int(is_class.argmin())
-    found = f"row {row}: '{LABEL}' is {labels[row]:.10g}, not one of 0..{num_classes - 1}"
-    raise FieldError("", found, "A label is the number of a class, from 0.")
+        refuse_negative(scores, lambda number: f"'{names[number]}'", mend)
 
 
 def _columns(path: Path) -> Columns:
@@ -131,11 +110,10 @@ def _numbers(path: Path, table: Any, name: str) -> np.ndarray:
     """A column [N] of numbers. Raises FieldError."""
     column = whole("", f"value of '{name}'", FILL, path, table.column(name))
     if pa.types.is_string(column.type):
-        numbers, wrong = parsed(column)
-        if wrong is not None:
-            found = f"row {wrong}: '{name}' is {column[wrong].as_py()!r}, no number"
-            raise FieldError("", found, "Write numbers; a label is the number of a class, from 0.")
-        column = numbers
-    if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+        return numbers_in(column, called=lambda _: f"'{name}'")
+    if pa.types.is_decimal(column.type):
+        column = column.cast(pa.float64())
+    values = np.asarray(column.to_numpy(zero_copy_only=False))
+    if values.dtype.kind not in "biuf":
         raise FieldError("", f"'{name}' is {column.type}, not numbers", "Write numbers.")
-    return np.asarray(column.to_numpy(zero_copy_only=False))
+    return numbers_of(values, called=lambda _: f"'{name}'")

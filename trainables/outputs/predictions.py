@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import InitVar, dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,6 +16,14 @@ from trainables.files.arrays import array_headers, read_arrays, write_arrays
 from trainables.groups import renumbered
 from trainables.kinds import count_of
 from trainables.metrics.shared import post_hoc
+from trainables.outputs.given import (
+    array_of,
+    class_numbers,
+    finite,
+    numbers_of,
+    refuse_negative,
+    refuse_other_order,
+)
 from trainables.outputs.probabilities import PYTHON, Door, as_probs, refuse_probs
 from trainables.problems import FieldError, nearest
 
@@ -43,8 +51,8 @@ class Predictions:
     bin them as they are, and the logits are their logarithms, float64 (of 0: -inf; if it is the
     label's, the NLL is infinite). by_network: whether a network gave the logits here.
 
-    Raises FieldError for logits that are probabilities (of a network's own, nothing is asked), and
-    for probabilities that are none.
+    `Predictions.of` takes other types. Raises FieldError for these, for logits that are
+    probabilities (a network's own may be), and for probabilities that are none.
     """
 
     logits: Tensor = None  # type: ignore[assignment]  # of `probs`, where those are given
@@ -56,11 +64,31 @@ class Predictions:
     def __post_init__(self, by_network: bool) -> None:
         if self.labels is None or (self.logits is None) == (self.probs is None):
             raise FieldError("", "Predictions takes labels, and either logits or probs")
+        self._check_types()
         if self.probs is not None:
             as_probs(self.probs, PYTHON)
             object.__setattr__(self, "logits", self.probs.double().log())
         elif not by_network:
             refuse_probs(self.logits, PYTHON)
+
+    def _check_types(self) -> None:
+        kinds: tuple[torch.dtype, ...] = (torch.float32, torch.float64)
+        name = "logits"
+        if self.probs is not None:
+            kinds = (*kinds, torch.float16, torch.bfloat16)
+            name = "probs"
+        for field, wanted in ((name, kinds), ("labels", (torch.int64,))):
+            value = getattr(self, field)
+            kind = getattr(value, "dtype", type(value).__name__)
+            if kind not in wanted:
+                found = f"must be a tensor of {' or '.join(map(str, wanted))}, got {kind}"
+                mend = f"Predictions.of({name}=..., labels=...) takes other types."
+                raise FieldError(field, found, mend)
+
+    def impossible(self) -> Tensor:
+        """The rows whose label has probability 0: the NLL is infinite. [M] int64."""
+        own = self.logits.gather(1, self.labels[:, None])[:, 0]
+        return own.isneginf().nonzero()[:, 0]
 
     def evaluate(self, bins: int = 15, also: Collection[str] = ()) -> dict[str, float]:
         """The metrics every trial stores, and as `ts_` those of cross-fitted temperatures.
@@ -100,6 +128,32 @@ class Predictions:
             **{prefix + name: value for name, value in after.items()},
         }
 
+    @classmethod
+    def of(
+        cls, *, labels: Any, logits: Any = None, probs: Any = None, groups: Any = None
+    ) -> Predictions:
+        """The same of NumPy arrays, tensors, lists or pandas objects, checked as a file's are.
+
+        logits or probs: [N, K], the classes in order. labels: [N] whole numbers, also as text; of
+        two classes, also booleans. groups: [N], numbers or text. Raises FieldError.
+        """
+        if (logits is None) == (probs is None):
+            found = "neither or both are given"
+            raise FieldError("logits, probs", found, "Give logits, or probs.")
+        kind = "logits" if probs is None else "probs"
+        given = {kind: logits if probs is None else probs, "labels": labels, "groups": groups}
+        refuse_other_order(given)
+        arrays = {name: array_of(name, value) for name, value in given.items() if value is not None}
+        # The argument stands where a file would.
+        scores = _scores(Path(kind), arrays, PYTHON)
+        numbers = _labels(Path("labels"), arrays["labels"], *scores.shape)
+        together = None
+        if groups is not None:
+            together = _groups(Path("groups"), arrays["groups"], len(scores))
+        if probs is None:
+            return cls(scores, numbers, together)
+        return cls(labels=numbers, groups=together, probs=scores)
+
     def save(self, path: Path) -> str:
         """Write `path` (npz) atomically; returns its sha256."""
         name = "logits" if self.probs is None else "probs"
@@ -125,7 +179,7 @@ class Predictions:
     def stored(cls, path: Path, normalized: Normalized | None = None) -> Predictions:
         """`load` of what a study stored: its logits are a network's own, and are not looked at."""
         arrays = _arrays(path)
-        scores = _scores(path, arrays, normalized)
+        scores = _scores(path, arrays, normalized=normalized)
         labels = _labels(path, arrays["labels"], *scores.shape)
         groups = None
         if "groups" in arrays:
@@ -138,7 +192,7 @@ class Predictions:
 def load_scores(path: Path, normalized: Normalized | None = None) -> Scores:
     """What `Predictions.load` reads of a file without its labels, which may be of other classes."""
     arrays = _arrays(path, labelled=False)
-    scores = _scores(path, arrays, normalized)
+    scores = _scores(path, arrays, normalized=normalized)
     if "logits" not in arrays:
         return Scores(scores.double().log(), scores)
     refuse_probs(scores, _door(path, scores.shape[1]))
@@ -193,12 +247,17 @@ def _door(path: Path, num_classes: int) -> Door:
     )
 
 
-def _scores(path: Path, arrays: dict[str, np.ndarray], normalized: Normalized | None) -> Tensor:
-    """The logits, or the probabilities in their own dtype, [N, K]."""
+def _scores(
+    path: Path,
+    arrays: dict[str, np.ndarray],
+    door: Door | None = None,
+    normalized: Normalized | None = None,
+) -> Tensor:
+    """The logits, or the probabilities in their own dtype, [N, K]. door: default: of the file."""
     name = "logits" if "logits" in arrays else "probs"
     scores = torch.from_numpy(np.ascontiguousarray(_checked(path, name, arrays[name])))
     if name == "probs":
-        return as_probs(scores, _door(path, scores.shape[1]), normalized)
+        return as_probs(scores, door or _door(path, scores.shape[1]), normalized)
     if normalized is not None:
         mend = "Leave out --normalize; it is for probabilities."
         raise FieldError(str(path), "has logits", mend)
@@ -207,18 +266,15 @@ def _scores(path: Path, arrays: dict[str, np.ndarray], normalized: Normalized | 
 
 def _labels(path: Path, labels: np.ndarray, num_samples: int, num_classes: int) -> Tensor:
     where = str(path)
-    is_number = np.issubdtype(labels.dtype, np.integer) or np.issubdtype(labels.dtype, np.floating)
-    if labels.shape != (num_samples,) or not is_number:
+    if labels.shape != (num_samples,):
         found = f"{labels.dtype} {list(labels.shape)}"
         raise FieldError(where, f"'labels' must be integers [{num_samples}], got {found}")
-    if len(broken := np.flatnonzero(~np.isfinite(labels) | (labels != np.floor(labels)))):
-        found = f"'labels' must be whole numbers, got {labels[broken[0]]} in row {broken[0]}"
-        raise FieldError(where, found, "A label is the number of a class, from 0.")
-    labels = labels.astype(np.int64)
-    if len(others := np.flatnonzero((labels < 0) | (labels >= num_classes))):
-        found = f"{labels[others[0]]} in row {others[0]}"
-        raise FieldError(where, f"'labels' must lie in 0..{num_classes - 1}, got {found}")
-    return torch.from_numpy(labels)
+    called = "'labels'"
+    try:
+        numbers = numbers_of(labels, lambda _: called)
+        return torch.from_numpy(class_numbers(numbers, num_classes, called))
+    except FieldError as error:
+        raise error.at(where) from None
 
 
 def _groups(path: Path, groups: np.ndarray, num_samples: int) -> Tensor:
@@ -239,12 +295,27 @@ def _groups(path: Path, groups: np.ndarray, num_samples: int) -> Tensor:
 
 def _checked(path: Path, name: str, scores: np.ndarray) -> np.ndarray:
     where = str(path)
-    if scores.ndim != 2 or scores.shape[1] < 2 or not np.issubdtype(scores.dtype, np.floating):
+    if scores.ndim != 2 or scores.shape[1] < 2:
         found = f"{scores.dtype} {list(scores.shape)}"
-        raise FieldError(where, f"'{name}' must be float [N, K] with K >= 2, got {found}")
+        mend = "Give each sample a row, and the labels alike." if scores.ndim > 2 else ""
+        raise FieldError(where, f"'{name}' must be float [N, K] with K >= 2, got {found}", mend)
     if len(scores) == 0:
         raise FieldError(where, f"'{name}' is empty")
-    if not np.isfinite(scores).all():
-        rows = (~np.isfinite(scores)).any(1).sum()
-        raise FieldError(where, f"'{name}' has NaN or infinite values in {rows} rows")
-    return scores
+    try:
+        values = _finite(name, scores)
+    except FieldError as error:
+        raise error.at(where) from None
+    # The type of probabilities says where the edges of their bins are.
+    return values.astype(np.float16) if scores.dtype == np.float16 else values
+
+
+def _finite(name: str, scores: np.ndarray) -> np.ndarray:
+    """Finite scores [N, K]; of probabilities, none is negative. Raises FieldError."""
+
+    def called(number: int) -> str:
+        return f"'{name}' of class {number}"
+
+    found = finite(numbers_of(scores, called), called)
+    if name == "probs":
+        refuse_negative(found, called, "If the values are logits, name the array 'logits'.")
+    return found

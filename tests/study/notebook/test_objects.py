@@ -145,6 +145,12 @@ def test_words_are_numbered_in_order(tmp_path: Path) -> None:
     assert [found.classes[label] for label in found.test.labels] == WORDS[:6].tolist()
 
 
+def test_numbers_in_an_array_of_objects_are_labels(tmp_path: Path) -> None:
+    mixed = np.array([int(one) if one else 0.0 for one in LABELS], dtype=object)
+    found = raw(tmp_path, (ROWS, mixed))
+    assert np.array_equal(found.train.labels, LABELS)
+
+
 def test_the_names_of_classes(tmp_path: Path) -> None:
     assert raw(tmp_path / "hub", Hub()).classes == ("ant", "bee", "cat")
     items = Named(lambda i: (photo(i), int(LABELS[i])))
@@ -238,6 +244,13 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "half a label": ((IMAGES, LABELS + 0.5), "item 0: the label is 0.5, no whole number"),
     "one-hot": ((IMAGES, np.eye(3)[LABELS]), r"labels are float64 \[60, 3\]"),
     "no label": ((IMAGES, [None] * 60), "item 0: the label is a NoneType"),
+    "no fourth label": ((IMAGES, [0, 1, 2, None] * 15), "item 3: the label is a NoneType"),
+    "no fourth word": ((IMAGES, ["a", "b", "a", None] * 15), "item 3: the label is a NoneType"),
+    "no label of an item": (
+        Photos(lambda i: (ROWS[i], None if i == 3 else 0)),
+        "train: item 3: the label is a NoneType",
+    ),
+    "a word among numbers": ((IMAGES, [0, None, "a", 1] * 15), "item 1: the label is a NoneType"),
     "words and numbers": (Photos(lambda i: (ROWS[i], "a" if i else 0)), "some labels are words"),
     "an error": (
         Photos(lambda i: 1 / 0),

@@ -298,7 +298,11 @@ class RowFiles(Dataset, ABC):
                 names_here = columns[self.split_column]
                 column = whole("split_column", "split", "Add one.", file, names_here)
                 splits.append(np.array(column.to_pylist(), dtype=str))
-                names.update(splits[-1].tolist())
+                here = splits[-1].tolist()
+                names.update(here)
+                if blank := [name for name in names if not name.strip()]:
+                    problem = f"{file}, row {here.index(blank[0])}: the split is missing"
+                    raise FieldError("split_column", problem, "Add one.")
             else:
                 name = "train"
                 if Path(self.path).is_dir():  # `train-00000-of-00002.parquet` is train

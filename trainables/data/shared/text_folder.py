@@ -9,6 +9,7 @@ from trainables.data.shared.listing import Listing
 from trainables.data.shared.splits import KNOWN_NAMES, split_names
 from trainables.problems import FieldError, nearest
 
+OTHERS = (*KNOWN_NAMES["validation"], *KNOWN_NAMES["test"])
 LAYOUT = "Give a folder with a folder per class, or per split with one per class in it."
 
 
@@ -62,6 +63,13 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _has_splits(path: Path, folders: list[str]) -> bool:
-    """Whether a folder has the name of train, and folders in it."""
-    named = [path / name for name in folders if name.lower() in KNOWN_NAMES["train"]]
-    return any(entry.is_dir() for folder in named for entry in folder.iterdir())
+    """Whether a folder has the name of train, and folders in it; or that of another split, and
+    nothing but folders in it."""
+    for name in folders:
+        is_train = name.lower() in KNOWN_NAMES["train"]
+        inside = [entry.is_dir() for entry in (path / name).iterdir() if entry.name[0] != "."]
+        if is_train and any(inside):
+            return True
+        if inside and all(inside) and name.lower() in OTHERS:
+            return True
+    return False

@@ -14,7 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from trainables.groups import folds_of
-from trainables.metrics.binned import ReliabilityBins
+from trainables.metrics.shared.parts import in_parts
+from trainables.metrics.shared.temperature_of_ece import behind_top, fit_temperature_by_ece
 
 # Without a prior, temperatures outside mean that all of the fit set is correct (T -> 0) or wrong (T
 # -> infinity).
@@ -24,7 +25,6 @@ _SHORTEST, _LONGEST = 1e-5, 2.0
 # Cells of log T: so many below T = 1, down to LOWEST, and above it, up to HIGHEST.
 BELOW, ABOVE = 14, 21
 WIDTH = math.log(10) / 7
-GRID = tuple(step / 10 for step in range(1, 101))  # of the fit by ECE
 
 
 # ---- the temperature with a prior ----------------------------------------------------------------
@@ -100,7 +100,7 @@ def _temperature(ahead: Tensor, at_edge: Edge) -> float:
 
 
 def _cost(ahead: Tensor, log_t: float) -> float:
-    return float((ahead / math.exp(log_t)).logsumexp(dim=0).sum()) + log_t**2 / 2
+    return float(nlls(ahead, math.exp(log_t)).sum()) + log_t**2 / 2
 
 
 def _minima_below_1(ahead: Tensor, here: _Point, at_edge: Edge) -> list[tuple[_Point, _Point]]:
@@ -213,45 +213,31 @@ def ahead_of_label(logits: Tensor, labels: Tensor) -> Tensor:
     All 0 for a sample whose label has a stored probability of 0: its NLL does not depend on the
     temperature.
     """
-    columns = logits.double().T.contiguous()
-    own = columns.gather(0, labels[None])
+    # A copy, changed in place: with many classes it is most of the memory that a fit takes.
+    found = logits.T.to(torch.float64, copy=True, memory_format=torch.contiguous_format)
+    own = found.gather(0, labels[None])
     # Finite, so that a probability of 0 times its logit is 0; low enough to stay 0 at every
     # temperature.
-    return torch.where(own > -torch.inf, columns - own, 0.0).clamp(min=-1e300)
+    return found.sub_(own).masked_fill_(own == -torch.inf, 0.0).clamp_(min=-1e300)
 
 
 def slope_and_curvature(ahead: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     """Derivatives of each NLL in 1/T, [N]: mean and variance of `ahead` under the scaled probs."""
-    probs = (ahead / temperature).softmax(dim=0)
-    parts = probs * ahead
-    mean = parts.sum(dim=0)
-    return mean, (parts * ahead).sum(dim=0) - mean.square()
+    means = []
+    variances = []
+    for part in in_parts(ahead, dim=1):
+        probs = (part / temperature).softmax(dim=0)
+        weighted = probs * part
+        mean = weighted.sum(dim=0)
+        means.append(mean)
+        variances.append((weighted * part).sum(dim=0) - mean.square())
+    return torch.cat(means), torch.cat(variances)
 
 
-def fit_temperature_by_ece(logits: Tensor, labels: Tensor, bins: int = 15) -> float:
-    """The T in .1, .2, ..., 10 of lowest ECE, the smallest of ties. Code of Mukhoti et al. 2020.
-
-    Theirs accumulates .1 (its 2.1 is 2.1000000000000005) in float32; ours is k / 10 in float64. ECE
-    is not a proper score: this T can be far from the truth, unlike that of NLL.
-    """
-    hits = (logits.argmax(dim=-1) == labels).double()
-    behind = behind_top(logits)
-
-    def error(temperature: float) -> float:
-        found = ReliabilityBins.of(confidence_at(behind, temperature), hits, bins)
-        return float(found.share.dot(found.gap))
-
-    return min(GRID, key=error)
-
-
-def behind_top(logits: Tensor) -> Tensor:
-    """Each logit minus its sample's largest, [N, K] float64."""
-    return logits.double() - logits.double().amax(dim=-1, keepdim=True)
-
-
-def confidence_at(behind: Tensor, temperature: float) -> Tensor:
-    """The confidence of each sample at a temperature, [N]. behind: as `behind_top`."""
-    return (behind / temperature).exp().sum(dim=-1).reciprocal()
+def nlls(ahead: Tensor, temperature: float) -> Tensor:
+    """The NLL of each sample at a temperature, [N]. ahead: of `ahead_of_label`."""
+    parts = in_parts(ahead, dim=1)
+    return torch.cat([(part / temperature).logsumexp(dim=0) for part in parts])
 
 
 # From here on behind the largest logit, a class may be one that cannot occur: its probability is
