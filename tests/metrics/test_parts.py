@@ -51,7 +51,6 @@ def test_parts_give_the_bits_of_the_whole(
 ) -> None:
     with one_torch_thread():
         whole = computed(*case())
-        monkeypatch.setattr(parts, "MANY", 0)
         monkeypatch.setattr(parts, "PART", 100 * CLASSES)
         assert len(parts.in_parts(case()[0])) > 2
         in_parts = computed(*case())
@@ -62,7 +61,7 @@ def test_parts_give_the_bits_of_the_whole(
 
 
 def test_in_parts_the_nll_is_pytorchs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "MANY", 0)
+    monkeypatch.setattr(parts, "PART", 40 * CLASSES)
     logits, labels = case()
     expected = F.cross_entropy(logits.double(), labels)
     assert torch.equal(scores.negative_log_likelihood(logits, labels), expected)
@@ -84,8 +83,7 @@ class Largest(TorchFunctionMode):
 
 @pytest.mark.parametrize("name", ["nll", "brier", "confidence"])
 def test_no_operation_gives_more_than_a_part(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "MANY", 0)
-    monkeypatch.setattr(parts, "PART", 64 * CLASSES)
+    monkeypatch.setattr(parts, "PART", 40 * CLASSES)
     given = case()
     with Largest() as largest:
         COMPUTED[name](*given)
@@ -93,8 +91,7 @@ def test_no_operation_gives_more_than_a_part(name: str, monkeypatch: pytest.Monk
 
 
 def test_a_fit_makes_one_copy_of_the_logits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "MANY", 0)
-    monkeypatch.setattr(parts, "PART", 64 * CLASSES)
+    monkeypatch.setattr(parts, "PART", 40 * CLASSES)
     ahead = ahead_of_label(*case())
     with Largest() as largest:
         slope_and_curvature(ahead, 2.0)
@@ -103,8 +100,7 @@ def test_a_fit_makes_one_copy_of_the_logits(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_terms_keep_no_probabilities_unless_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "MANY", 0)
-    monkeypatch.setattr(parts, "PART", 64 * CLASSES)
+    monkeypatch.setattr(parts, "PART", 40 * CLASSES)
     logits, labels = (each.numpy() for each in case())
     logits = logits.astype(np.float64)
     tracemalloc.start()

@@ -1,12 +1,14 @@
 """Many samples of many classes, some at a time: what is computed sample by sample takes less memory
 and is the same."""
 
+import math
 from collections.abc import Iterator, Sequence
 
 from torch import Tensor
 
-MANY = 2**22  # values, above which samples are taken in parts
-PART = 2**20  # values of a part
+# Values of a part, at least: in float64 more than 32 MB, which malloc takes from the system and
+# gives back. Of smaller arrays it would keep much.
+PART = 2**22
 # A part has whole registers of a processor of samples: each is summed as in one piece, bit for bit.
 REGISTERS = 64
 
@@ -23,10 +25,9 @@ def in_parts(values: Tensor, dim: int = 0) -> Sequence[Tensor]:
 def slices(samples: int, classes: int) -> Iterator[slice]:
     """The rows of each part of [N, K]."""
     size = _size(samples, classes)
-    return (slice(start, start + size) for start in range(0, samples, size))
+    return (slice(start, start + size) for start in range(0, max(samples, 1), size))
 
 
 def _size(samples: int, classes: int) -> int:
-    if samples * classes <= MANY:
-        return max(samples, 1)
-    return max(PART // classes // REGISTERS, 1) * REGISTERS
+    number = samples * classes // PART
+    return max(samples, 1) if number < 2 else math.ceil(samples / number / REGISTERS) * REGISTERS
