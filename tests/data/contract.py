@@ -289,7 +289,6 @@ SOURCES = {
         too_large="length",
         options={"length": 4},
         missing_group=None,
-        no_train=Named("path", "{path}"),
     ),
     "image_folder": IMAGE_FOLDER,
     "mask_folder": replace(
