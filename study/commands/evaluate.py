@@ -209,7 +209,10 @@ def _measured(predictions: Predictions, asked: Request, say: Say) -> dict[str, f
     say("temperature scaling")
     after = predictions.cross_fitted()
     found: dict[str, float] = {}
-    scores = {"": (predictions.logits, predictions.probs), metrics.AFTER_TEMPERATURE: (after, None)}
+    scores = {
+        "": (predictions.logits, predictions.probs),
+        metrics.AFTER_TEMPERATURE: (after, predictions.probs_after(after)),
+    }
     for prefix, (logits, probs) in scores.items():
         for number, name in enumerate(asked.names, start=1):
             if prefix and metrics.describe(name).removed_of:

@@ -14,6 +14,7 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 import numpy as np
+import torch
 
 from study.analysis.pareto import complete, front
 from study.schema.objective import Objective, plain_name
@@ -287,7 +288,7 @@ def resampled(
         classwise,
         groups=draws.groups,
         overlaps=overlaps,
-        given=None if prefix else predictions.probs,
+        given=predictions.probs_after(torch.from_numpy(scaled)) if prefix else predictions.probs,
     )
     del scaled  # of many classes it is large
     if "smooth_ece" in wanted:

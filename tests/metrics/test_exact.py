@@ -76,6 +76,19 @@ def test_no_order_of_classes_or_rows_changes_a_metric(
 
 
 @pytest.mark.parametrize(("parts", "classes"), CASES)
+def test_what_is_tied_stays_so_after_a_temperature(parts: int, classes: int) -> None:
+    """Else equal votes for other classes are in other bins of equal counts."""
+    rows, labels = fractions(parts, classes, n=300, seed=5)
+    place = list(range(classes))[::-1]
+    moved = given([[row[k] for k in place] for row in rows], [place.index(y) for y in labels])
+    wanted = [f"{prefix}{name}" for name in BINNED for prefix in ("", "ts_")]
+    found = moved.evaluate(also=wanted)
+    expected = given(rows, labels).evaluate(also=wanted)
+    for name in wanted:
+        assert found.get(name) == approx(expected.get(name), abs=1e-12), name
+
+
+@pytest.mark.parametrize(("parts", "classes"), CASES)
 def test_intervals_and_floors_are_of_the_same_bins(parts: int, classes: int) -> None:
     """No order of classes moves an end. (Floors of classwise errors draw labels class by class.)"""
     rows, labels = fractions(parts, classes, seed=3)

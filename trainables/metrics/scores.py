@@ -32,6 +32,13 @@ def probabilities(logits: Tensor, probs: Tensor | None = None) -> Tensor:
     return logits.double().softmax(dim=-1) if probs is None else probs
 
 
+def softmax_of_ties(logits: Tensor) -> Tensor:
+    """The softmax [N, K] float64, summed in order of size: rows with the same logits in another
+    order of classes have the same probabilities, to the bit, so that their ties are seen."""
+    odds = (logits.double() - logits.double().amax(dim=-1, keepdim=True)).exp()
+    return odds / odds.sort(dim=-1).values.sum(dim=-1, keepdim=True)
+
+
 def top_label(logits: Tensor, labels: Tensor, probs: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Confidence (the largest probability) and hit (1 if it is the label's), [N].
 

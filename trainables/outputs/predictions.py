@@ -15,6 +15,7 @@ from trainables import metrics
 from trainables.files.arrays import array_headers, read_arrays, write_arrays
 from trainables.groups import renumbered
 from trainables.kinds import count_of
+from trainables.metrics.scores import softmax_of_ties
 from trainables.metrics.shared import post_hoc
 from trainables.outputs.given import (
     array_of,
@@ -107,13 +108,19 @@ class Predictions:
         """The essential metrics, and as `ts_` those at a temperature fitted on other samples."""
         found = metrics.measure(self.logits, self.labels, metrics.ESSENTIAL, probs=self.probs)
         scaled = self.logits.double() / temperature
-        after = metrics.measure(scaled, self.labels, metrics.ESSENTIAL)
+        of_ties = self.probs_after(scaled)
+        after = metrics.measure(scaled, self.labels, metrics.ESSENTIAL, probs=of_ties)
         prefix = metrics.AFTER_TEMPERATURE
         return {**found, **{prefix + name: value for name, value in after.items()}}
 
     def cross_fitted(self) -> Tensor:
         """The logits [N, K], each scaled by a temperature fitted on other samples."""
         return post_hoc.cross_fitted(self.logits, self.labels, groups=self.groups)
+
+    def probs_after(self, calibrated: Tensor) -> Tensor | None:
+        """The probabilities [N, K] after a calibration of given ones, such as votes: what was tied
+        stays so, for bins of equal counts. None where a network gave logits."""
+        return None if self.probs is None else softmax_of_ties(calibrated)
 
     def temperature(self) -> float:
         """The temperature fitted to all samples."""
@@ -122,7 +129,8 @@ class Predictions:
     def _evaluate(self, calibrated: Tensor, bins: int, also: Collection[str]) -> dict[str, float]:
         prefix = metrics.AFTER_TEMPERATURE
         also_after = [name.removeprefix(prefix) for name in also if name.startswith(prefix)]
-        after = metrics.measure_stored(calibrated, self.labels, bins, also_after)
+        of_ties = self.probs_after(calibrated)
+        after = metrics.measure_stored(calibrated, self.labels, bins, also_after, probs=of_ties)
         return {
             **metrics.measure_stored(self.logits, self.labels, bins, also, calibrated, self.probs),
             **{prefix + name: value for name, value in after.items()},
