@@ -14,7 +14,6 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 import numpy as np
-import torch
 
 from study.analysis.pareto import complete, front
 from study.schema.objective import Objective, plain_name
@@ -288,7 +287,8 @@ def resampled(
         classwise,
         groups=draws.groups,
         overlaps=overlaps,
-        given=predictions.probs_after(torch.from_numpy(scaled)) if prefix else predictions.probs,
+        given=None if prefix else predictions.probs,
+        ties=bool(prefix) and predictions.probs is not None,
     )
     del scaled  # of many classes it is large
     if "smooth_ece" in wanted:

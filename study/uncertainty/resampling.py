@@ -30,6 +30,7 @@ from trainables import kinds
 from trainables.groups import together
 from trainables.metrics import describe, ours
 from trainables.metrics.binned import equal_width_index, mass_ranks
+from trainables.metrics.scores import softmax_of_ties
 from trainables.metrics.shared.parts import slices
 
 if TYPE_CHECKING:
@@ -299,22 +300,25 @@ class SampleTerms:
         groups: Indices | None = None,
         overlaps: bool = False,
         given: Tensor | None = None,
+        ties: bool = False,
     ) -> SampleTerms:
         """The table; equal-mass bins start at the confidences `starts`, by default their own.
 
         classwise, overlaps: whether classwise ECE, or an overlap, is wanted. given: the
-        probabilities, where these were given and the logits are their logarithms.
+        probabilities, where these were given and the logits are their logarithms. ties: whether
+        they were given before a calibration, as in `Predictions.probs_after`.
         """
         order = None if groups is None else np.argsort(groups, kind="stable")
         if groups is not None:
             groups = groups[order]
             labels = labels[order]
-        probs = None if given is None else given.double().numpy()
         dtype = torch.float64 if given is None else given.dtype
         found = []
         for rows in slices(*logits.shape):
             taken = rows if order is None else order[rows]
-            own = None if probs is None else probs[taken]
+            own = None if given is None else given[taken].double().numpy()
+            if ties:
+                own = softmax_of_ties(torch.from_numpy(logits[taken])).numpy()
             found.append(_Scored.of(logits[taken], labels[rows], own, keep=classwise))
         scored = _Scored(*(np.concatenate(each) for each in zip(*found, strict=True)))
         if starts is None:

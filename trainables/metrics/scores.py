@@ -35,8 +35,11 @@ def probabilities(logits: Tensor, probs: Tensor | None = None) -> Tensor:
 def softmax_of_ties(logits: Tensor) -> Tensor:
     """The softmax [N, K] float64, summed in order of size: rows with the same logits in another
     order of classes have the same probabilities, to the bit, so that their ties are seen."""
-    odds = (logits.double() - logits.double().amax(dim=-1, keepdim=True)).exp()
-    return odds / odds.sort(dim=-1).values.sum(dim=-1, keepdim=True)
+    found = logits.to(torch.float64, copy=True)
+    for part in in_parts(found):
+        part.sub_(part.amax(dim=-1, keepdim=True)).exp_()
+        part.div_(part.sort(dim=-1).values.sum(dim=-1, keepdim=True))
+    return found
 
 
 def top_label(logits: Tensor, labels: Tensor, probs: Tensor | None = None) -> tuple[Tensor, Tensor]:

@@ -68,7 +68,7 @@ class Predictions:
         self._check_types()
         if self.probs is not None:
             as_probs(self.probs, PYTHON)
-            object.__setattr__(self, "logits", self.probs.double().log())
+            object.__setattr__(self, "logits", self.probs.to(torch.float64, copy=True).log_())
         elif not by_network:
             refuse_probs(self.logits, PYTHON)
 

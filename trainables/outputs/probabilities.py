@@ -62,7 +62,7 @@ def as_probs(
         row = int(negative[0])
         found = f"row {row}: {float(scores[row].min()):g} is less than 0"
         raise FieldError(door.where, f"{door.probs}: {found}", door.if_logits)
-    sums = scores.double().sum(dim=-1)
+    sums = scores.sum(dim=-1, dtype=torch.float64)
     off = (sums - 1).abs()
     most = float(off.max())
     if most > ROUNDED:
@@ -83,7 +83,7 @@ def as_probs(
 
 def _ends(scores: Tensor) -> tuple[float, float]:
     """The least and the largest sum of a row."""
-    ends = torch.aminmax(scores.double().sum(dim=-1))
+    ends = torch.aminmax(scores.sum(dim=-1, dtype=torch.float64))
     return float(ends.min), float(ends.max)
 
 
