@@ -30,8 +30,8 @@ class Door(NamedTuple):
 PYTHON = Door(
     "Predictions",
     "probs",
-    "If they are logits, write Predictions(logits, labels).",
-    "Write Predictions(probs=..., labels=...).",
+    "If they are logits, give them as logits=...",
+    "Give them as probs=..., in place of logits.",
     "Divide each row by its sum: probs / probs.sum(-1, keepdims=True).",
 )
 
