@@ -82,6 +82,8 @@ def kept(request: pytest.FixtureRequest) -> Iterator[None]:
     took = time.monotonic() - began
     if took > limit:
         limit = max(limit, patient(SECONDS), SECONDS * slowness())
+        # How long a test waits for its turn on a busy machine varies, also from test to test.
+        limit *= 1 if limit == SECONDS else 2
     assert took <= limit, f"mark it `platform` or make it quicker: {took:.0f} s of {limit:.0f}"
 
 

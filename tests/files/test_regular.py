@@ -103,15 +103,16 @@ def small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_copies_that_evaluation_makes_are_counted(tmp_path: Path, name: str, kind: str) -> None:
     """A few kB that unpack to less than half of the memory, and whose float64 copies exceed it."""
     file, samples = tmp_path / "p.npz", 100_000
+    value = 0.1 if name == "probs" else 0.2
     labels = np.zeros(samples, np.int8)
-    np.savez_compressed(file, **{name: np.full((samples, 10), 0.1, kind), "labels": labels})
+    np.savez_compressed(file, **{name: np.full((samples, 10), value, kind), "labels": labels})
     assert file.stat().st_size < 20_000 and samples * 10 * 8 * 2 < MACHINE < samples * 10 * 8 * 10
     with pytest.raises(
         FieldError, match=r"arrays and their use take 0\.1 GB, this machine's memory is 0\.1 GB"
     ):
         Predictions.load(file)
     np.savez_compressed(
-        file, **{name: np.full((samples // 10, 10), 0.1, kind), "labels": labels[: samples // 10]}
+        file, **{name: np.full((samples // 10, 10), value, kind), "labels": labels[: samples // 10]}
     )
     assert len(Predictions.load(file).labels) == samples // 10
 
