@@ -132,6 +132,14 @@ def test_what_are_no_probabilities(
         assert says in str(caught.value)
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -0.5])
+def test_a_tensor_with_a_value_that_is_none_is_refused_by_its_row(value: float) -> None:
+    probs = EXACT.clone()
+    probs[7, 2] = value
+    with pytest.raises(FieldError, match="row 7"):
+        Predictions(probs=probs, labels=LABELS)
+
+
 def test_saved_ones_are_read_as_they_were(tmp_path: Path) -> None:
     Predictions(probs=EXACT.float(), labels=LABELS).save(tmp_path / "p.npz")
     found = Predictions.load(tmp_path / "p.npz").probs

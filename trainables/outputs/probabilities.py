@@ -65,12 +65,10 @@ def as_probs(
     sums = scores.sum(dim=-1, dtype=torch.float64)
     off = (sums - 1).abs()
     most = float(off.max())
-    if most > ROUNDED:
-        row = int((off > ROUNDED).nonzero()[0])
+    if not most <= ROUNDED:  # or is NaN
+        row = int((~(off <= ROUNDED)).nonzero()[0])
         found = f"row {row}: {door.probs} sum to {float(sums[row]):.6g}, not 1"
-        is_percent = bool(((sums - 100).abs() < 100 * ROUNDED).all())
-        mend = "If they are percentages, divide them by 100." if is_percent else door.if_logits
-        raise FieldError(door.where, found, mend)
+        raise FieldError(door.where, found, door.if_logits)
     if normalized is not None:
         normalized(most)
         return scores.double() / sums[:, None]
