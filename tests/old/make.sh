@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Make an archive of what a version of calstudy writes: tests/old/make.sh COMMIT PYTHON
-# PYTHON: one in whose environment that commit is installed. Two CPUs, about three minutes.
+# PYTHON: one in whose environment that commit is installed. Two CPUs, about five minutes.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 commit=$1 python=$(realpath -s "$2") work=/tmp/calstudy-$1
@@ -30,8 +30,15 @@ calstudy export small --name small --alias champion
 calstudy verify models:/small@champion
 calstudy run specs/stopped.yaml
 
+"$python" specs/write_data.py
+for study in masks texts grouped stacks; do
+  calstudy run specs/$study.yaml
+  calstudy confirm $study --top 1 --seeds 2 --json > said/$study-confirm.json
+done
+
 # While trials train: two of them have a checkpoint, one has failed, one waits.
 killed 2 'studies/killed/trials/*/last.pt' specs/killed.yaml --cpus 2
+killed 2 'studies/stacks_killed/stacks/*/attempt-1/last.pt' specs/stacks_killed.yaml --cpus 2
 # Midway; this version's search_spaces/ are others, as if they had changed since.
 mkdir earlier
 cp -r "$("$python" -c 'import search_spaces; print(search_spaces.__path__[0])')" earlier
@@ -39,12 +46,12 @@ cp specs/search_spaces/* earlier/search_spaces
 PYTHONPATH=$work/earlier killed 5 'studies/spaces/trials/*/0001/*/model.pt' specs/spaces.yaml
 
 # What it said of them then.
-for study in small stopped killed spaces; do
+for study in small stopped masks texts grouped stacks killed stacks_killed spaces; do
   for command in status trials; do
     calstudy $command $study --json > said/$study-$command.json
   done
 done
-for study in small stopped; do
+for study in small stopped masks texts grouped stacks; do
   for command in pareto answer audit; do
     calstudy $command $study --json > said/$study-$command.json
   done
@@ -55,4 +62,4 @@ rm -f studies/*/driver.lock
 sed -i "s/ on $(hostname)$/ on host/" studies/*/trials/*/*/*/log
 "$python" -c "import sqlite3; sqlite3.connect('studies/mlflow.db').execute('vacuum')"
 find . -name __pycache__ -prune -exec rm -r {} +
-tar --sort=name --owner=0 --group=0 --numeric-owner -cJf "$here/$commit.tar.xz" specs studies said
+tar --sort=name --owner=0 --group=0 --numeric-owner -cJf "$here/$commit.tar.xz" specs data studies said
