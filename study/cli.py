@@ -20,7 +20,6 @@ from typing import Any
 import click
 
 from study import commands
-from study.machines.handing import take_handed
 from study.schema.errors import TryAgain
 from study.terminal.console import FAILED, INTERRUPTED, MISTAKE, errors
 from trainables.files.home import ensure_home
@@ -55,8 +54,17 @@ GROUPS = {
     "Confirm and ship": ("confirm", "export", "verify"),
     "Reproduce a paper": ("reproduce",),
     "Check and repair": ("audit", "adopt", "sync"),
-    "Cluster": ("doctor", "submit", "jobs", "logs", "stop"),
+    "Cluster": ("doctor",),
     "Free disk": ("delete", "slim"),
+}
+# What to do instead; an option stands behind its command.
+REMOVED = {
+    "submit": "Run: ray job submit --address http://HOST:8265 --working-dir . -- exec calstudy run"
+    " ... --address auto; docs/cluster.md has it whole.",
+    "jobs": "Run: ray job list --address http://HOST:8265",
+    "logs": "Run: ray job logs --follow --address http://HOST:8265 JOB",
+    "stop": "Run: ray job stop --address http://HOST:8265 JOB",
+    "doctor --env": "Doctor runs where the driver will: write passwords into a file there.",
 }
 
 
@@ -76,6 +84,11 @@ class _Commands(click.Group):
         self, context: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         known = self.list_commands(context)
+        for words, instead in REMOVED.items():
+            command, _, option = words.partition(" ")
+            given = [word.partition("=")[0] for word in args[1:]]
+            if args[0] == command and (not option or option in given):
+                raise click.UsageError(f"`calstudy {words}` was removed. {instead}")
         if args[0] not in known and not args[0].startswith("-"):
             raise click.UsageError(
                 f"there is no command '{args[0]}'. {nearest(args[0], known)}", context
@@ -124,15 +137,10 @@ def calstudy() -> None:
     calstudy adopt studies/digits         go on with a study that was copied
     calstudy sync digits                  upload trials missing from MLflow
     calstudy doctor study.yaml --address A     check every node of a cluster
-    calstudy submit study.yaml --address A     run the study there
-    calstudy jobs --address A             list the studies that were submitted
-    calstudy logs digits -f --address A   follow one
-    calstudy stop digits --address A      stop it; submit again to resume
 
     Only confirm and reproduce open the test split; the rest is on validation.
     """
     ensure_home()
-    take_handed()
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -40,8 +40,7 @@ def hurry(connection: Any, record: Any) -> None:
 LONGEST = (
     "test_whole_line",
     "test_old",
-    "test_submit",
-    "test_jobs",
+    "test_ray_job",
     "test_hosts",
     "test_run_stopped",
     "test_slurm",
@@ -80,7 +79,7 @@ LONGEST = (
 )
 FIRST = {f"{name}.py": place for place, name in enumerate(LONGEST)}
 # The files whose tests share a cluster: one process runs them all.
-OF_CLUSTER = {"test_submit.py", "test_jobs.py", "test_hosts.py"}
+OF_CLUSTER = {"test_ray_job.py", "test_hosts.py"}
 
 
 @dataclass(frozen=True)
@@ -112,9 +111,7 @@ class SharedCluster:
 @contextlib.contextmanager
 def raised_cluster(shared: Path) -> Iterator[Cluster]:
     with network(3, shared) as (head, *workers):
-        # A job that is stopped is killed after this much; Ray's own 3 s are too
-        # few on a busy machine.
-        start_head(head, cpus=2, env={"RAY_JOB_STOP_WAIT_TIME_S": "60"})
+        start_head(head, cpus=2)
         with ThreadPoolExecutor() as pool:
             list(pool.map(lambda worker: start_worker(worker, head, cpus=2), workers))
         yield Cluster(head, (workers[0], workers[1]), shared)
@@ -173,17 +170,6 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 @pytest.fixture(autouse=True)
 def tier(request: pytest.FixtureRequest) -> Iterator[None]:
     yield from tiers.kept(request)
-
-
-@pytest.fixture(autouse=True)
-def own_token_mode() -> Iterator[None]:
-    """A command that asks a job server in pytest's process sets it, and a later Ray would start
-    with it."""
-    before = os.environ.get("RAY_AUTH_MODE")
-    yield
-    os.environ.pop("RAY_AUTH_MODE", None)
-    if before is not None:
-        os.environ["RAY_AUTH_MODE"] = before
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -20,6 +20,7 @@ import yaml
 from study.machines.wheel import installed_wheel
 from tests.hosts import CHECKOUT, Host, Process, network
 from tests.patience import wait_until
+from tests.recipes import blocks
 
 LOCAL, AWS = CHECKOUT / "cluster.yaml", CHECKOUT / "study/templates/aws.yaml"
 
@@ -202,14 +203,15 @@ def write_cluster_file(site: Site) -> None:
             for old, new in changes.items():
                 lines[number] = lines[number].replace(old, new)
     (site.disk / "cluster.yaml").write_text("\n".join(lines))
-    (site.disk / "mine.yaml").write_text(STUDY)
+    as_user(site.laptop, "mkdir mine")
+    (site.disk / "mine" / "mine.yaml").write_text(STUDY)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
 def test_raised_used_and_torn_down(site: Site) -> None:
-    """ray up, submit (which asks doctor), the laptop's power fails, status, pareto,
-    laptop on, export, ray down.
+    """ray up, ray job submit, the laptop's power fails, status, pareto, laptop on, export,
+    ray down.
 
     All of it is really run but one command: the hosts have no way out, so that
     `pip install` finds its work done.
@@ -230,9 +232,8 @@ def test_raised_used_and_torn_down(site: Site) -> None:
         assert as_user(host, "stat -c %a ~/.ray/auth_token").strip() == "600"
     check_tracking(head)
 
-    where = (
-        f"--address http://127.0.0.1:8265 --storage {site.storage} --tracking http://127.0.0.1:5000"
-    )
+    (submit,) = [one for one in blocks(CHECKOUT / "docs" / "machines.md") if "-- exec" in one]
+    submit = submit.replace("/srv/calstudy", str(site.storage))
     with in_background(laptop, "ray dashboard cluster.yaml"):
         reached = ["bash", "-c", "</dev/tcp/127.0.0.1/8265"]
         wait_until(
@@ -240,11 +241,11 @@ def test_raised_used_and_torn_down(site: Site) -> None:
             60,
             "the job server through ssh",
         )
-        told = as_user(laptop, f"calstudy submit mine.yaml {where}")
-        assert "no problems found." in told and "submitted: calstudy-mine" in told
+        told = as_user(laptop, f"cd mine && {submit}")
+        assert "submitted successfully" in told
         laptop.kill()
-    wait_until(lambda: bool(head.pids("study.cli run")), 60, "the driver on the head")
-    wait_until(lambda: not head.pids("study.cli run"), 180, "the study's end")
+    wait_until(lambda: bool(head.pids("calstudy run")), 60, "the driver on the head")
+    wait_until(lambda: not head.pids("calstudy run"), 180, "the study's end")
     status = as_user(workers[0], f"calstudy status mine --storage {site.storage} --json")
     assert {row["complete"] for row in json.loads(status)["methods"].values()} == {2}
     assert "knee: " in as_user(workers[1], f"calstudy pareto mine --storage {site.storage}")

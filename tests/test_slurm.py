@@ -17,11 +17,11 @@ from study.cli import calstudy
 from study.machines import cluster_files
 from study.machines.cluster_files import NodeShape, Request
 from study.schema.reading import read_spec
+from tests.gate import write_extensions
 from tests.hosts import CHECKOUT
 from tests.patience import wait_until
 from tests.slurm import Slurm, missing, slurm
 from tests.study.command_line import here, here_json
-from tests.study.machines.test_submit import write_extensions
 
 TEMPLATE = CHECKOUT / "study/templates/slurm.sbatch"
 SPEC = """

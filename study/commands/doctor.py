@@ -11,7 +11,6 @@ from study.terminal.console import (
     FAILED,
     console,
     cpus_option,
-    env_option,
     errors,
     json_option,
     refuse_cpus,
@@ -26,13 +25,9 @@ from study.terminal.console import (
     "--address",
     metavar="A",
     envvar=ADDRESS,
-    help=(
-        "Ray cluster (HOST:PORT or auto) or its job server (http://...); default:"
-        " $CALSTUDY_ADDRESS, else this machine."
-    ),
+    help="Ray cluster (HOST:PORT or auto); default: $CALSTUDY_ADDRESS, else this machine.",
 )
 @cpus_option
-@env_option
 @storage_option
 @tracking_option
 @json_option
@@ -40,7 +35,6 @@ def doctor(
     spec: Path | None,
     address: str | None,
     cpus: int | None,
-    env: tuple[str, ...],
     storage: str | None,
     tracking: str | None,
     as_json: bool,
@@ -53,30 +47,14 @@ def doctor(
     there are any.
     """
     from study.machines.doctor import diagnose
-    from study.machines.handing import values_here
     from study.store.study import spec_and_study, storage_root
     from study.terminal.doctor import show
 
     refuse_cpus(cpus, address)
-    values = values_here(env)
-    if address is not None and address.startswith(("http://", "https://")):
-        from study.machines.submit import diagnose_as_job, job_request
-        from study.terminal.jobs import warn_of_plain_http
-
-        asked = job_request(spec, storage, tracking)
-        warn_of_plain_http(address, values)
-        with errors.status("checking every node"):
-            report = diagnose_as_job(asked, address, values)
-    elif values:
-        raise click.UsageError(
-            "--env is for a job server (--address http://...). Leave it out: what is checked here"
-            " has this environment."
-        )
-    else:
-        study, opened = (None, None) if spec is None else spec_and_study(spec, storage)
-        root = storage_root(storage, None if study is None else study.storage)
-        with errors.status("checking every node"):
-            report = diagnose(study, root, tracking, address, cpus, opened)
+    study, opened = (None, None) if spec is None else spec_and_study(spec, storage)
+    root = storage_root(storage, None if study is None else study.storage)
+    with errors.status("checking every node"):
+        report = diagnose(study, root, tracking, address, cpus, opened)
     if as_json:
         click.echo(report.to_json())
     else:

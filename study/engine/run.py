@@ -35,6 +35,7 @@ from study.machines.autoscaler import Demand, asking
 from study.machines.fit_nodes import PATIENCE, FitNodes
 from study.machines.guarded import Unfit, guarded
 from study.machines.nodes import PROBE, alive_nodes, send_as_source
+from study.machines.ray_job import check_job
 from study.machines.ray_session import check_address, control_store, joined, set_environment
 from study.machines.stopping import Stopping, temporary_folder
 from study.machines.waiting import admitted
@@ -94,6 +95,7 @@ def run_study(
                 spec, file_name, root, tracking, address, display, stopping, cpus, opened, wait
             )
     set_environment()  # before Ray is imported, whose C code reads it without a lock
+    check_job(spec, file_name, root, display.say)
     tracking_uri = resolve_uri(tracking, spec.tracking, root)
     directory = root / spec.name
     asked_address = address

@@ -167,12 +167,11 @@ def code_problem(node: NodeFacts, own: NodeFacts, extensions: str | None) -> Use
     """Why a trial on the node would run other code; None if it would not."""
     if node.code != own.code:
         found = f"has different code in {node.code_at} than this machine in {own.code_at}"
-        mend = "Install the same version there, or upload the code with `calstudy submit`."
+        mend = "Install the same version there."
         return UserError(found, mend)
     if node.extensions != own.extensions:
         there = "different files in" if node.extensions else "no"
-        mend = "Copy the folder there, or upload it with `calstudy submit`."
-        return UserError(f"has {there} extensions {extensions}", mend)
+        return UserError(f"has {there} extensions {extensions}", "Copy the folder there.")
     return None
 
 

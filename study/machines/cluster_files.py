@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import importlib.metadata
 import math
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,9 +16,11 @@ from typing import Any
 import yaml
 
 from search_spaces import strict_yaml
-from study.machines.submit import EXTENSIONS, refuse_relative_paths
+from study.schema.errors import SpecError
+from study.schema.reading import path_options
 from study.schema.resources import Resources, fitting
 from study.schema.spec import StudySpec
+from study.store.study import EXTENSIONS
 from trainables.plugins import SEARCHED
 from trainables.problems import UserError
 
@@ -161,6 +164,27 @@ def kuberay(request: Request, file: str) -> str:
         version=_version("calstudy"),
         ray=_version("ray"),
     )
+
+
+def refuse_relative_paths(file: Path) -> None:
+    """Raise SpecError for a relative path of data or ledger: it would mean another file there."""
+    written = strict_yaml.read(file)
+    sources = {
+        "data": written["data"],
+        **{f"shift.{name}": of for name, of in (written.get("shift") or {}).items()},
+    }
+    paths = []
+    for key, source in sources.items():
+        if isinstance(source, dict):
+            paths += [(f"{key}.{name}", source.get(name)) for name in path_options(source)]
+    for key, path in (*paths, ("ledger", written.get("ledger"))):
+        if isinstance(path, str) and "://" not in path and not os.path.isabs(path):
+            raise SpecError(
+                file.name,
+                key,
+                f"'{path}' is a relative path",
+                "Give the absolute path on the cluster's nodes.",
+            )
 
 
 def _configmap(name: str, carried: Mapping[str, bytes]) -> tuple[dict[str, Any], list[Any]]:

@@ -68,10 +68,6 @@ class DoctorReport:
         findings = [asdict(finding) for finding in self.findings]
         return json.dumps({"ok": self.ok, "findings": findings})
 
-    @staticmethod
-    def from_json(text: str) -> DoctorReport:
-        return DoctorReport([Finding(**finding) for finding in json.loads(text)["findings"]])
-
 
 def diagnose(
     spec: StudySpec | None,

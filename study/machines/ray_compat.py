@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-import logging
 import re
 import signal
 import threading
@@ -12,12 +11,6 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-# They log each upload, and each log's end, to the terminal; Ray has no option to turn that off.
-CLIENT_LOGGERS = (
-    "ray.dashboard.modules.dashboard_sdk",
-    "ray.dashboard.modules.job.sdk",
-    "ray._private.runtime_env.packaging",
-)
 SERVICES = ("start_monitor", "start_log_monitor", "start_api_server")  # methods of Ray's Node
 NEEDED = {"gcs_server": "control store", "raylet": "raylet"}  # its processes, by their names there
 
@@ -300,43 +293,3 @@ def lost_services() -> list[str]:
     node: Any = worker._global_node
     dead = [] if node is None else [name for name, _ in node.dead_processes()]
     return [shown for name, shown in NEEDED.items() if name in dead]
-
-
-def job_client(address: str, seconds: float) -> Any:
-    """Ray's job client with a timeout per request, which Ray's lacks."""
-    from ray.job_submission import JobSubmissionClient
-
-    for name in CLIENT_LOGGERS:  # when they are imported, they let everything through
-        logging.getLogger(name).setLevel(logging.WARNING)
-
-    class Client(JobSubmissionClient):
-        def _do_request(self, method: str, endpoint: str, **options: Any) -> Any:
-            return super()._do_request(method, endpoint, **{"timeout": seconds, **options})
-
-    return Client(address)
-
-
-def leave_package(client: Any, name: str, data: bytes) -> int:
-    """Upload a package of this name through the job client; the HTTP status.
-
-    Ray's client uploads files alone. It is asked for the package first, which makes Ray drop it ten
-    minutes later, where it would stay (ray/dashboard/modules/job/job_head.py:361).
-    """
-    place = f"/api/packages/gcs/{name}"
-    client._do_request("GET", place)
-    return int(client._do_request("PUT", place, data=data).status_code)
-
-
-def take_package(address: str, uri: str) -> bytes | None:
-    """What was uploaded to the control store at HOST:PORT as this package, which is then deleted
-    there; None if there is none.
-
-    Ray's clients can upload a package over HTTP, but neither read nor delete one.
-    """
-    from ray._raylet import GcsClient  # type: ignore[attr-defined]
-
-    client = GcsClient(address)
-    found: bytes | None = client.internal_kv_get(uri.encode(), None)
-    if found is not None:
-        client.internal_kv_del(uri.encode(), False, None)
-    return found

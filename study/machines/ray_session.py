@@ -90,16 +90,6 @@ def set_environment() -> None:
         _name_token(token)
 
 
-def use_token() -> None:
-    """Have Ray's job client send the token that is there, unless $RAY_AUTH_MODE says otherwise.
-
-    Not for a process that joins Ray: in a cluster without tokens it would refuse every answer of
-    its workers, and a run on one machine leaves a token.
-    """
-    if os.environ.get("RAY_AUTH_TOKEN") or os.path.exists(token_file()):
-        os.environ.setdefault("RAY_AUTH_MODE", "token")
-
-
 def _name_token(token: Path) -> None:
     """Tell Ray where its token is, unless it looks there: in $HOME."""
     at_home = Path(os.environ.get("HOME", ""), ".ray", "auth_token")
@@ -254,6 +244,12 @@ def check_address(address: str) -> None:
     host, separator, port = address.rpartition(":")
     if address in ("auto", "local"):
         return
+    if address.startswith(("http://", "https://")):
+        raise ClusterError(
+            f"--address: '{address}' is a job server, which runs commands on its head",
+            f"Run: ray job submit --address {address} --working-dir . -- exec calstudy ..., there"
+            " with --address auto.",
+        )
     if "://" in address or not separator or not port.isdigit():
         raise ClusterError(
             f"--address: '{address}' is not a Ray address", "Write HOST:PORT or auto."
@@ -299,7 +295,7 @@ def check_fits(
                 if resources.gpu and not gpus:
                     raise ClusterError(
                         f"resources: no GPU here; a trial of {label} needs {wanted}",
-                        "Run with --address, submit it, or run on a node with 1 GPU.",
+                        "Run with --address, or on a node with 1 GPU.",
                     )
                 why = f" ({cpus.why})" if cpus.why else ""
                 given = f"{cpus.count} CPU{why} and {gpus:g} GPU"

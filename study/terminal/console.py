@@ -137,28 +137,6 @@ tracking_option = click.option(
 
 ADDRESS = "CALSTUDY_ADDRESS"  # never for `run` and `confirm`: what they do where is said on them
 
-
-def _given(context: click.Context, option: click.Parameter, address: str | None) -> str:
-    if address is None:
-        mend = f"Write --address http://HOST:8265, or set {ADDRESS}."
-        raise click.MissingParameter(mend, context, option)
-    return address
-
-
-job_server_option = click.option(
-    "--address",
-    metavar="A",
-    callback=_given,
-    envvar=ADDRESS,
-    help="Job server of a Ray cluster: http://127.0.0.1:8265; default: $CALSTUDY_ADDRESS.",
-)
-env_option = click.option(
-    "--env",
-    multiple=True,
-    metavar="NAME",
-    help="Environment variable whose value here the driver gets (PGPASSWORD); may be repeated.",
-)
-
 cpus_option = click.option(
     "--cpus",
     type=click.IntRange(min=1),

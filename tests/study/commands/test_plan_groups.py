@@ -11,7 +11,7 @@ import yaml
 from PIL import Image
 
 from study.analysis.taken import _split
-from study.machines.submit import refuse_relative_paths
+from study.machines.cluster_files import refuse_relative_paths
 from study.registry.verification import NotVerified
 from study.registry.verify import validation_of
 from study.schema.errors import SpecError

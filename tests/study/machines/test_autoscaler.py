@@ -26,10 +26,10 @@ from study.schema.resources import Resources
 from study.schema.spec import StudySpec
 from study.store.study import open_study
 from study.store.trials import Trials
+from tests.gate import write_extensions
 from tests.hosts import Host, Process, network, start_head
 from tests.patience import patient, wait_until
 from tests.study.command_line import write_spec
-from tests.study.machines.test_submit import write_extensions
 
 ONE = {"CPU": 1.0}
 

@@ -115,8 +115,8 @@ def test_the_fewest_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             Resources(cpu=1, gpu=1),
             Cpus(8, None, 8),
             (
-                "no GPU here; a trial of focal needs 1 CPU and 1 GPU. Run with --address, submit"
-                " it, or run on a node with 1 GPU."
+                "no GPU here; a trial of focal needs 1 CPU and 1 GPU. Run with --address, or on a"
+                " node with 1 GPU."
             ),
         ),
     ],

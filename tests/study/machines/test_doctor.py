@@ -182,11 +182,6 @@ def test_a_node_that_does_not_answer_is_one_failure() -> None:
     )
 
 
-def test_a_report_travels_as_json() -> None:
-    report = DoctorReport(list(judged(sound(clock=9.0)).values()))
-    assert report.ok and DoctorReport.from_json(report.to_json()) == report
-
-
 @pytest.mark.parametrize(
     ("uri", "words"),
     [
@@ -323,7 +318,7 @@ def test_this_machine_with_damaged_data(
     assert f"the cache is damaged: train.npy in {images.parent}. Remove that folder" in said[2]
 
 
-# ---- a cluster on which much is wrong (one that is well: test_submit.py) -------------------------
+# ---- a cluster on which much is wrong (one that is well: test_ray_job.py) ------------------------
 
 
 def on(host: Host, *words: object) -> subprocess.CompletedProcess[str]:
@@ -448,4 +443,4 @@ def test_a_run_passes_over_the_nodes_that_are_not_fit(ill: Ill) -> None:
         f"node {ONE} is passed over: it does not see the storage"
     )
     assert lines[1].startswith(f"node {TWO} is passed over: it has different code in")
-    assert lines[1].endswith("`calstudy submit`. It is asked again every minute.")
+    assert lines[1].endswith("Install the same version there. It is asked again every minute.")

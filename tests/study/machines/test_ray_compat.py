@@ -2,7 +2,6 @@
 
 import importlib
 import inspect
-import logging
 import os
 import signal
 import subprocess
@@ -30,16 +29,13 @@ from ray.core.generated import common_pb2
 from ray.exceptions import NodeDiedError, ObjectLostError, OutOfMemoryError, RayActorError
 from ray.experimental.internal_kv import _internal_kv_get
 from ray.job_config import JobConfig
-from ray.job_submission import JobSubmissionClient
 from ray.tune.experiment import Trial
 
 from benchmarks.chaos.processes import MARK
 from study.engine.search import cause_of_death
 from study.machines.ray_compat import (
-    CLIENT_LOGGERS,
     SERVICES,
     actor_of,
-    job_client,
     losses_are_deaths,
     placed_off,
     uncounted_callbacks,
@@ -97,20 +93,12 @@ def test_what_is_private_has_the_shape_it_is_used_in() -> None:
     assert list(parameters) == ["self", "tracked_actor_task", "exception"]
     # To which a GcsClient hands on what it is asked.
     assert callable(InnerGcsClient.get_all_node_info)
-    assert callable(InnerGcsClient.internal_kv_get) and callable(InnerGcsClient.internal_kv_del)
-    assert list(inspect.signature(JobSubmissionClient._do_request).parameters)[:3] == [
-        "self",
-        "method",
-        "endpoint",
-    ]
     assert actor_of(Trial("stub", stub=True)) is None
     assert isinstance(ActorHandle._actor_id, property)  # `actor_id_of`
     # Of `autoscaler_is_active`, which takes an error for a head that does not tell.
     assert ray_constants.DEBUG_AUTOSCALING_STATUS == "__autoscaling_status"
     assert callable(is_autoscaler_v2) and callable(_internal_kv_get)
     assert format_readonly_node_type("7d39") == "node_7d39"
-    for name in CLIENT_LOGGERS:
-        assert importlib.import_module(name).__name__ == name  # a logger is named after its module
 
 
 # Ray gives its processes 30 s to start, too few on a busy machine.
@@ -202,16 +190,6 @@ def test_a_driver_s_workers_get_the_folders_they_are_given() -> None:
     assert list(sent.py_driver_sys_path) == ["/a/checkout"] and JobConfig._serialize is known
 
 
-def test_each_request_of_the_job_client_has_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = []
-    monkeypatch.setattr(JobSubmissionClient, "__init__", lambda self, address: None)
-    monkeypatch.setattr(
-        JobSubmissionClient, "_do_request", lambda self, *words, **options: found.append(options)
-    )
-    job_client("http://127.0.0.1:8265", 7.0)._do_request("GET", "/api/jobs/", json_data=None)
-    assert found == [{"timeout": 7.0, "json_data": None}]
-
-
 def test_what_ray_reports_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
     """`listen_error_messages` prints by this name, and by no other."""
     assert "print_to_stdstream(" in inspect.getsource(worker.listen_error_messages)
@@ -222,16 +200,6 @@ def test_what_ray_reports_is_not_shown(capsys: pytest.CaptureFixture[str]) -> No
     assert worker.print_to_stdstream is known and capsys.readouterr().out == ""
     worker.print_to_stdstream(said, ignore_prefix=False)
     assert "a node died" in capsys.readouterr().out
-
-
-def test_uploads_are_not_told_in_ray_s_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The module lets INFO through when it is imported."""
-    monkeypatch.setattr(JobSubmissionClient, "__init__", lambda self, address: None)
-    for name in CLIENT_LOGGERS:
-        importlib.import_module(name)
-        logging.getLogger(name).setLevel(logging.INFO)
-    job_client("http://127.0.0.1:8265", 7.0)
-    assert not any(logging.getLogger(name).isEnabledFor(logging.INFO) for name in CLIENT_LOGGERS)
 
 
 class Group:

@@ -14,7 +14,6 @@ import pytest
 from study.machines import waiting
 from study.machines.guarded import Unfit
 from study.machines.ray_session import ClusterError, ClusterUnready
-from study.machines.submit import _may_start
 from study.machines.waiting import CHECK_SECONDS, admitted
 from study.schema.errors import TryAgain
 from study.schema.resources import Resources
@@ -111,7 +110,7 @@ def test_no_duration(text: str, words: str) -> None:
     assert str(refused.value) == words
 
 
-@pytest.mark.parametrize("command", ["run", "confirm", "plan", "submit"])
+@pytest.mark.parametrize("command", ["run", "confirm", "plan"])
 def test_what_is_refused(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     for given, words in (
         ("--address a:1 --wait 5", "--wait: '5' has no unit. Write 5m."),
@@ -120,7 +119,6 @@ def test_what_is_refused(command: str, capsys: pytest.CaptureFixture[str]) -> No
         *(
             (option, f"{option.split()[0]} is for a cluster, and there is none without --address.")
             for option in ("--nodes 2", "--slots 2", "--wait 5m")
-            if command != "submit"  # which needs an address
         ),
     ):
         code, _, said = calstudy(capsys, command, "mine.yaml", *given.split())
@@ -223,18 +221,6 @@ def test_a_stop_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(KeyboardInterrupt):
         cluster.admitted(Wait("1h"))
     assert cluster.now < 35
-
-
-def test_submit_starts_a_study_that_will_wait(tmp_path: Path) -> None:
-    """Doctor finds no node that is large enough: that is no failure of such a study."""
-    from study.machines.doctor import DoctorReport, Finding
-
-    small = Finding("cluster", "resources", "failed", "resources: a trial of focal needs 4 CPU")
-    other = Finding("10.0.0.1", "storage", "failed", "does not see it")
-    assert not _may_start(DoctorReport([small]), NO_WAIT)
-    assert _may_start(DoctorReport([small]), Wait("15m"))
-    assert not _may_start(DoctorReport([small, other]), Wait("15m"))
-    assert _may_start(DoctorReport([]), NO_WAIT)
 
 
 @pytest.mark.slow

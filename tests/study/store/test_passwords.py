@@ -59,17 +59,15 @@ def test_a_spec_with_one_is_refused(
     tmp_path: Path, keys: dict[str, str], words: tuple[str, ...]
 ) -> None:
     spec, storage = write_spec(tmp_path / "small.yaml", **keys), tmp_path / "storage"
-    submit = ("submit", spec, "--address", "http://127.0.0.1:9")
-    for command in (("plan", spec), ("run", spec), ("doctor", spec), submit):
+    for command in (("plan", spec), ("run", spec), ("doctor", spec)):
         refused(here(*command, "--storage", storage, check=2), "small.yaml: ", *words)
     assert not storage.exists()
 
 
-@pytest.mark.parametrize("command", ["run", "sync", "audit", "doctor", "submit", "verify"])
+@pytest.mark.parametrize("command", ["run", "sync", "audit", "doctor", "verify"])
 def test_a_command_line_with_one_is_refused(tmp_path: Path, command: str) -> None:
-    named = {"submit": ("--address", "http://127.0.0.1:9"), "doctor": (), "verify": ()}
     words = () if command == "doctor" else ("models:/m/1" if command == "verify" else "small.yaml",)
-    given = (*words, *named.get(command, ()), "--storage", tmp_path, "--tracking", TRACKING)
+    given = (*words, "--storage", tmp_path, "--tracking", TRACKING)
     said = here(command, *given, check=2)
     refused(said, "--tracking: http://127.0.0.1:9 ", "environment variable that holds the URI.")
     assert not list(tmp_path.iterdir())

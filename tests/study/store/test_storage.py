@@ -11,7 +11,6 @@ from tests.study.command_line import here, write_spec
 
 # What a command cannot do without, besides its SPEC or STUDY.
 NEEDED = {
-    "submit": ("--address", "http://127.0.0.1:1"),
     "export": ("--name", "m"),
     "compare": ("other",),
     "delete": ("--yes",),
