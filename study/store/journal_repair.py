@@ -9,7 +9,7 @@ import re
 import stat
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from study.schema.errors import LedgerError
 from trainables.files.regular import NotAFile, open_regular
@@ -55,7 +55,10 @@ def open_journal_file(path: Path, follow: bool, write: bool = False) -> BinaryIO
 
 
 def _is_record(line: bytes) -> bool:
-    found = _parsed(line)
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return False
     return (
         isinstance(found, dict)
         and type(found.get("op_code")) is int
@@ -69,21 +72,12 @@ def _is_begun(line: bytes) -> bool:
     return len(line) < MOST_LINE and (line.startswith(BEGINS) or BEGINS.startswith(line))
 
 
-def _parsed(line: bytes) -> Any:
-    """The JSON of a line; None for none."""
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-
-
 def repair_journal(path: Path, follow: bool = True) -> list[str]:
-    """Repair what a killed driver or a fault left, under the driver's lock; returns what was
-    repaired.
+    """Repair what a killed driver left, under the driver's lock; returns what was repaired.
 
     An incomplete last line was never acknowledged, and the next write would be appended to it: it
-    is removed, as is a last line that is not JSON. A stale lock of the journal would delay the next
-    write by 30 seconds: it is removed too. Raises LedgerError for what is no journal.
+    is removed. A stale lock of the journal would delay the next write by 30 seconds: it is removed
+    too. Raises LedgerError for what is no journal.
     """
     try:
         file = open_journal_file(path, follow)
@@ -92,27 +86,19 @@ def repair_journal(path: Path, follow: bool = True) -> list[str]:
     with file:
         size = file.seek(0, os.SEEK_END)
         whole = _last_line(file, size)
-        last = _last_line(file, whole - 1)
-        file.seek(last)
-        is_broken = whole > 0 and _parsed(file.read(whole - last)) is None
     repaired = _remove_locks(path)
     if whole < size:
         with open_journal_file(path, follow, write=True) as file:
             file.truncate(whole)
         repaired.append(f"removed an incomplete last line of {size - whole} bytes from {path.name}")
-    if is_broken:
-        repaired.append(_cut(path, last, follow))
     return repaired
 
 
-def cut_last_line(path: Path, follow: bool) -> str:
-    """Remove the last line of a journal, which is kept in a file beside it; says so."""
-    with open_journal_file(path, follow) as file:
-        last = _last_line(file, file.seek(0, os.SEEK_END) - 1)
-    return _cut(path, last, follow)
+def cut(path: Path, start: int, follow: bool) -> str:
+    """Remove the last line of a journal, which is kept in a file beside it; says so.
 
-
-def _cut(path: Path, start: int, follow: bool) -> str:
+    start: where it begins.
+    """
     with open_journal_file(path, follow, write=True) as file:
         file.seek(start)
         content = file.read()

@@ -96,8 +96,7 @@ def _left(stage: Stage) -> list[str]:
 
 
 def flock_unavailable(stage: Stage) -> Strike:
-    """The studies lie on a share that gives no locks. A database has its own:
-    there a warning is enough."""
+    """The studies lie on a share that gives no locks."""
     pid, seen = stage.stop_driver(), stage.seen()
     error = stage.random.choice([errno.ENOLCK, errno.EOPNOTSUPP])
     environment = preload.preloaded("no_flock", stage.ground.directory)
@@ -105,16 +104,6 @@ def flock_unavailable(stage: Stage) -> Strike:
         "CALSTUDY_NO_FLOCK": str(stage.ground.storage),
         "CALSTUDY_FLOCK_ERROR": str(error),
     }
-    said = stage.printed(NO_LOCKS)
-    if "://" in (stage.ground.ledger or ""):
-        stage.next_environment = environment
-        stage.start()
-        return Strike(
-            pid,
-            taken_up=2,
-            seen=seen,
-            check=lambda: [] if stage.printed(NO_LOCKS) > said else ["it did not warn"],
-        )
     before = contents(stage.ground.storage)
     wrong = stage.refused(NO_LOCKS, environment)
     wrong += changes(before, contents(stage.ground.storage))

@@ -253,16 +253,6 @@ def test_a_newer_ledger_is_refused(tmp_path: Path) -> None:
         Ledger(open_storage(tmp_path, None), "digits", "one").open("focal", OBJECTIVES[:1])
 
 
-def test_an_rdb_holds_a_ledger_too(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'ledger.db'}"
-    ledger = Ledger(open_storage(tmp_path, url), "digits", "one")
-    ledger.open("focal", OBJECTIVES)
-    record = ask(ledger)
-    ledger.tell("focal", 0, complete(record.params), OBJECTIVES)
-    (read,) = LedgerReader(tmp_path, url, "digits", ["focal"]).records().of("focal")
-    assert read.state == "complete" and read.params == record.params
-
-
 @pytest.mark.parametrize(
     ("url", "shown"),
     [
