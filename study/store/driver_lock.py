@@ -42,12 +42,12 @@ def driver_lock(
     beside a journal elsewhere stands for it. Raises LedgerError naming the holder if one is taken.
     """
     journal = journal_path(directory, ledger)
+    # Beside another file no lock is made.
+    check_journal(journal, follow=ledger is not None)
     with ExitStack() as stack:
         instead = _beside(ledger, study or directory.name)
         stack.enter_context(_locked(directory / "driver.lock", instead))
         if ledger is None or writes:
-            # Beside another file no lock is made.
-            check_journal(journal, follow=ledger is not None)
             _lock_journal(stack, directory.resolve(), journal.resolve())
         yield
 

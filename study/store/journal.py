@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from optuna.storages import JournalStorage
-from optuna.storages.journal import BaseJournalBackend, JournalFileSymlinkLock
+from optuna.storages.journal import BaseJournalBackend
 
 from study.schema.errors import LedgerError
-from study.store.journal_repair import check_journal, cut, repair_journal
+from study.store.journal_repair import check_journal, cut, keep
 from trainables.files.atomic import append, retry_until_space
 from trainables.files.regular import open_regular
 
@@ -28,8 +28,9 @@ class PatientJournal(BaseJournalBackend):
     """Optuna's journal on a disk that may fill up, or go away.
 
     An append writes all its lines, or none and waits for space. It goes to the file that was
-    opened, which it never creates anew. create: make the file if there is none. follow: whether it
-    may be a symbolic link. most: the lines that are read; None: all that are whole.
+    opened, which it never creates anew. No lock of Optuna's is taken: the driver's keeps others
+    away. create: make the file if there is none. follow: whether it may be a symbolic link. most:
+    the lines that are read; None: all that are whole.
     """
 
     def __init__(
@@ -38,7 +39,6 @@ class PatientJournal(BaseJournalBackend):
         self.path = path
         self.lines = 0  # that were read
         self.start = self.end = 0  # of the last of them, in bytes
-        self._lock = JournalFileSymlinkLock(str(path))
         self._follow = follow
         self._most = most
         if create:
@@ -52,13 +52,9 @@ class PatientJournal(BaseJournalBackend):
         lines = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs)
 
         def write() -> None:
-            self._check_same()  # before the lock, which is a file too
-            self._lock.acquire()
-            try:
-                append(self.path, lines.encode(), durable=True, follow=self._follow, create=False)
-                self._known = self._tail()
-            finally:
-                self._lock.release()
+            self._check_same()
+            append(self.path, lines.encode(), durable=True, follow=self._follow, create=False)
+            self._known = self._tail()
 
         retry_until_space(write)
 
@@ -84,6 +80,25 @@ class PatientJournal(BaseJournalBackend):
         with open_regular(self.path, follow=self._follow) as file:
             file.seek(self.end)
             return not file.readline().endswith(b"\n")
+
+    def repair(self, is_broken: bool) -> list[str]:
+        """Remove what follows the last line that was read, and that line too if it is broken;
+        returns what was repaired.
+
+        An incomplete line was never acknowledged, and the next write would be appended to it. A
+        broken one is kept in a file beside the journal.
+        """
+        repaired = []
+        name = self.path.name
+        if torn := cut(self.path, self.end, self._follow):
+            repaired.append(f"removed an incomplete last line of {torn} bytes from {name}")
+        if is_broken:
+            kept = keep(self.path, self.start, self._follow)
+            size = cut(self.path, self.start, self._follow)
+            found = f"a broken last line of {size} bytes from {name}"
+            repaired.append(f"removed {found} and kept it in {kept.name}")
+        self._known = self._tail()
+        return repaired
 
     def _tail(self, end: int | None = None) -> tuple[int, bytes]:
         """Where the file ends, and its last bytes before that."""
@@ -125,11 +140,11 @@ def read_journal(path: Path, follow: bool = True) -> JournalStorage:
 
 def open_journal(path: Path, create: bool, follow: bool = True) -> tuple[JournalStorage, list[str]]:
     """A journal, to write under the driver's lock; and what was repaired in it."""
-    repaired = repair_journal(path, follow)
+    check_journal(path, follow)
     journal = PatientJournal(path, create, follow)
     storage = _replayed(journal)
+    repaired = journal.repair(is_broken=storage is None)
     if storage is None:
-        repaired.append(cut(path, journal.start, follow))
         storage = JournalStorage(PatientJournal(path, create, follow))
     return storage, repaired
 

@@ -96,7 +96,8 @@ def _left(stage: Stage) -> list[str]:
 
 
 def flock_unavailable(stage: Stage) -> Strike:
-    """The studies lie on a share that gives no locks."""
+    """The studies lie on a share that gives no locks. A ledger elsewhere has one beside it:
+    there a warning is enough."""
     pid, seen = stage.stop_driver(), stage.seen()
     error = stage.random.choice([errno.ENOLCK, errno.EOPNOTSUPP])
     environment = preload.preloaded("no_flock", stage.ground.directory)
@@ -104,6 +105,16 @@ def flock_unavailable(stage: Stage) -> Strike:
         "CALSTUDY_NO_FLOCK": str(stage.ground.storage),
         "CALSTUDY_FLOCK_ERROR": str(error),
     }
+    if stage.ground.ledger is not None:
+        said = stage.printed(NO_LOCKS)
+        stage.next_environment = environment
+        stage.start()
+        return Strike(
+            pid,
+            taken_up=2,
+            seen=seen,
+            check=lambda: [] if stage.printed(NO_LOCKS) > said else ["it did not warn"],
+        )
     before = contents(stage.ground.storage)
     wrong = stage.refused(NO_LOCKS, environment)
     wrong += changes(before, contents(stage.ground.storage))
