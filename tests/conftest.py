@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event
 
-from benchmarks.chaos.postgres import Postgres, missing
 from benchmarks.chaos.processes import heed_signals
 from tests import approval, shared, tiers
 from tests.hosts import Host, network, refusal, start_head, start_worker
@@ -50,7 +49,6 @@ LONGEST = (
     "test_any_user",
     "test_examples",
     "test_run_failures",
-    "test_run_database",
     "test_doctor",
     "test_working_directory",
     "test_audit",
@@ -220,20 +218,3 @@ def cluster(
     """Head and two workers with two CPUs each, shared by the files of OF_CLUSTER: leave it
     whole."""
     return shared_cluster.get(tmp_path_factory.mktemp("shared"))
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[Postgres]:
-    """A PostgreSQL that answers, shared by the tests of a session: leave it so."""
-    if why := missing():
-        pytest.skip(f"no tests with PostgreSQL: {why}")
-    with Postgres() as server:
-        yield server
-
-
-@pytest.fixture
-def database(postgres: Postgres) -> Iterator[str]:
-    """The URL of an empty database, for one test."""
-    url = postgres.create_database(f"test_{os.urandom(4).hex()}")
-    yield url
-    postgres.query(f"DROP DATABASE {url.rpartition('/')[2]} WITH (FORCE)", database="postgres")

@@ -34,7 +34,7 @@ def tier(request):
         (["/usr/bin/chromedriver"], True),
         (["ip", "-V"], False),
         ([sys.executable, "-m", "study.cli", "run", "a.yaml"], False),
-        (["bash", "-n", "postgres"], False),
+        (["bash", "-n", "sshd"], False),
     ],
 )
 def test_what_a_command_starts(command: list[str], expected: bool) -> None:

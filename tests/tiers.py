@@ -18,16 +18,13 @@ import pytest
 from tests.patience import patient, slowness
 
 SECONDS = 20.0  # that a test of the first tier may take on an idle machine
-FIXTURES = frozenset({"hosts_allowed", "postgres", "mlflow_server", "browser", "places"})
+FIXTURES = frozenset({"hosts_allowed", "mlflow_server", "browser", "places"})
 PROGRAMS = frozenset(
     {
         "chromedriver",
         "chromium",
         "gcs_server",
-        "initdb",
         "moto_server",
-        "pg_ctl",
-        "postgres",
         "sbatch",
         "slurmctld",
         "slurmd",

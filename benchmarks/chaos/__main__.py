@@ -18,8 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.chaos import results
-from benchmarks.chaos.grounds.confirming import Confirming
-from benchmarks.chaos.grounds.database import Database
 from benchmarks.chaos.grounds.disk import Disk
 from benchmarks.chaos.grounds.folder import Folder
 from benchmarks.chaos.grounds.full import Full
@@ -45,21 +43,13 @@ TIMES: dict[type[Ground], dict[str, int]] = {
         "driver_sigterm": 6,
         "actor_sigkill": 10,
         "torn_journal": 5,
-        "stale_lock": 5,
         "corrupted_checkpoint": 6,
         "half_written_checkpoint": 5,
         "clock_skew": 5,
     },
     Stacks: dict.fromkeys(Stacks.faults, 4),
     Stops: {"all_signalled": 10, "stdout_closed": 10, "flock_unavailable": 6, "twenty_signals": 5},
-    Volumes: {"ledger_unmounted": 10, "disk_swapped": 5},
-    Database: {
-        "postgres_restarted": 10,
-        "connection_dropped": 10,
-        "cloned_volume": 10,
-        "disk_swapped": 5,
-        "flock_unavailable": 4,
-    },
+    Volumes: {"ledger_unmounted": 10, "disk_swapped": 5, "flock_unavailable": 4},
     Tracking: {
         "mlflow_killed": 4,
         "mlflow_restarted": 5,
@@ -71,7 +61,6 @@ TIMES: dict[type[Ground], dict[str, int]] = {
     Full: {"tmp_full": 5, "inodes_full": 5},
     Folder: {"cwd_canary": 5},
     Offsets: {"sigterm_offset": 5 * 16},
-    Confirming: {"postgres_restarted_confirming": 5},
     Trials: dict.fromkeys(Trials.faults, 10),
     Rungs: dict.fromkeys(Rungs.faults, 5),
     Printing: {"trial_prints": 5},

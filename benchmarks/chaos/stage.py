@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -215,14 +215,12 @@ class Stage:
         ]
         return [sys.executable, "-m", "study.cli", *words, *self.ground.words]
 
-    def refused(
-        self, words: str, environment: dict[str, str] | None = None, inside: Sequence[str] = ()
-    ) -> list[str]:
+    def refused(self, words: str, environment: dict[str, str] | None = None) -> list[str]:
         """What is wrong with a `calstudy run` that must end at once, in one line with these words.
 
-        inside: words before the command. The driver at work, if there is one, stays that.
+        The driver at work, if there is one, stays that.
         """
-        command, pipe = [*inside, *self._command], subprocess.PIPE
+        command, pipe = self._command, subprocess.PIPE
         environment = {**self.ground.environment(), **(environment or {})}
         process = Ground.popen(
             self.ground, command, environment, stdout=pipe, stderr=pipe, text=True

@@ -1,5 +1,5 @@
-"""Small disks: an image file behind a loop device, with a file system that can be mounted,
-taken away and cloned."""
+"""Small disks: an image file behind a loop device, with a file system that can be mounted
+and taken away."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 MEGABYTES = 128
-TOOLS = ("mkfs.ext4", "losetup", "mount", "umount", "fsfreeze", "unshare")
+TOOLS = ("mkfs.ext4", "losetup", "mount", "umount")
 
 
 @functools.cache
@@ -38,9 +38,6 @@ class Volume:
         with image.open("xb") as file:
             file.truncate(MEGABYTES << 20)
         _run("mkfs.ext4", "-q", "-F", "-m", "0", str(image))
-        self._attach()
-
-    def _attach(self) -> None:
         self.device = _run("losetup", "--find", "--show", str(self.image))
         self._mounted: list[Path] = []
 
@@ -53,28 +50,6 @@ class Volume:
         """Wherever it was mounted last, at once: who has a file open keeps that, us with
         MLflow's database included."""
         _run("umount", "--lazy", str(self._mounted.pop()))
-
-    def clone(self, image: Path) -> Volume:
-        """A copy of it as it is now: the same file system, with the same inodes,
-        on a disk of its own."""
-        frozen = self._mounted[-1:]
-        for at in frozen:
-            _run("fsfreeze", "--freeze", str(at))
-        try:
-            _run("cp", "--sparse=always", str(self.image), str(image))
-        finally:
-            for at in frozen:
-                _run("fsfreeze", "--unfreeze", str(at))
-        clone = object.__new__(Volume)
-        clone.image = image
-        clone._attach()
-        return clone
-
-    def laid_over(self, at: Path) -> list[str]:
-        """The words before a command for which this disk, and not the one all others see,
-        is mounted at a folder."""
-        script = f'mount {shlex.quote(self.device)} {shlex.quote(str(at))} && exec "$@"'
-        return ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "inside"]
 
     def close(self) -> None:
         """Nothing of it is left."""

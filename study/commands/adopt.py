@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
-from study.terminal.console import FAILED, console, storage_option, trust_option
+from study.terminal.console import FAILED, console, storage_option
 
 if TYPE_CHECKING:
     from study.store.adoption import HomeNow
@@ -22,9 +21,8 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Adopt although files are lost or damaged; `audit` goes on naming them.",
 )
-@trust_option
 @storage_option
-def adopt(study: str, yes: bool, incomplete: bool, trust: bool, storage: str | None) -> None:
+def adopt(study: str, yes: bool, incomplete: bool, storage: str | None) -> None:
     """Go on with a study that was copied from another disk or machine.
 
     Checks every file against the digests in the ledger, asks whether the original is gone, and
@@ -45,8 +43,6 @@ def adopt(study: str, yes: bool, incomplete: bool, trust: bool, storage: str | N
     if not copies:
         console.say(f"{search.name} is at home in {search.directory}: there is nothing to adopt.")
         return
-    for each in copies:
-        _refuse_server(each, trust)
     homes = {each.name: home_now(each) for each in copies}
     whole = [_is_whole(each, search) for each in copies]
     if missing := missing_confirmation(search):
@@ -65,17 +61,6 @@ def adopt(study: str, yes: bool, incomplete: bool, trust: bool, storage: str | N
         if home is not None and unmarked is not None:
             console.say(f"{home.path} could not be marked ({unmarked}): never run it again.")
     _say_next(search)
-
-
-def _refuse_server(study: Study, trust: bool) -> None:
-    """Raise SpecError for a ledger's server that another user names: it would be asked now. Code
-    is not imported."""
-    from study.store.connection import is_database
-    from study.store.from_record import taken_from
-
-    if is_database(study.ledger):
-        taken = taken_from(study)
-        replace(taken, code=(), servers=taken.servers[:1]).refuse_another_users(trust)
 
 
 def _is_whole(study: Study, search: Study) -> bool:

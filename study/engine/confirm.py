@@ -28,7 +28,6 @@ from study.schema.spec import StudySpec
 from study.schema.uris import TrackingError
 from study.schema.wait import NO_WAIT, Wait
 from study.store.confirmed import record_openings, record_seeds
-from study.store.database_lock import DatabaseLock
 from study.store.driver_lock import driver_is_alive, driver_lock
 from study.store.extensions import refuse_changed_code
 from study.store.files import checked_file, stored_classifier, stored_predictions
@@ -157,8 +156,8 @@ class TestAccessLog:
     search: Path  # the directory of the study that is confirmed
 
     @classmethod
-    def of(cls, study: Study, search: Path, lock: DatabaseLock | None = None) -> TestAccessLog:
-        log = cls(open_ledger(study, lock)[0], study.labels, 0, search)
+    def of(cls, study: Study, search: Path) -> TestAccessLog:
+        log = cls(open_ledger(study)[0], study.labels, 0, search)
         return replace(log, run=1 + max((opening.run for opening in log._openings()), default=0))
 
     def _openings(self) -> list[Opening]:
@@ -216,11 +215,10 @@ def measure(study: Study, stopping: Stopping | None = None) -> int:
     prepared = prepare(spec.data, spec.seed, digest=study.recorded.data_digest)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     opened = 0
-    with driver_lock(study.directory, spec.ledger) as lock, _locked_search(study) as search:
+    with driver_lock(study.directory, spec.ledger), _locked_search(study) as search:
         # Before any opening: no result on test can decide what is measured.
         shifts = read_shifts(spec, prepared)
-        log = TestAccessLog.of(study, search, lock)
-        log.ledger.waiting.stopped = lambda: stopping.caught
+        log = TestAccessLog.of(study, search)
         evaluator = ModelEvaluator(study, prepared, device, log)
         finished = log.ledger.trials().complete
         for record in finished:

@@ -34,7 +34,6 @@ from study.schema.temperature import WITH_PRIOR
 from study.schema.uris import public_uri, recorded_tracking
 from study.schema.versions import recorded_versions
 from study.store.confirmed import matters_at_opening, recorded_openings
-from study.store.connection import is_database
 from study.store.extensions import refuse_changed_code
 from study.store.home import check_home, home_of
 from study.store.own_data import as_recorded
@@ -144,35 +143,6 @@ def _check_batch(spec: StudySpec, prepared: Prepared, file_name: str) -> None:
             )
 
 
-def _by_its_ledger(spec: StudySpec, stored: Study | None) -> Study | None:
-    """The study, with the spec's ledger where that is the same one by another URL.
-
-    A server's name changes. Raises LedgerError if a database is named that lacks its trials.
-    """
-    if stored is None or not is_database(spec.ledger) or stored.plain["ledger"] == spec.ledger:
-        return stored
-    before: Trials | None = None
-    # Of a URL that is no longer right.
-    with suppress(LedgerError):
-        before = stored.records()
-    if before is not None and not before:
-        return stored
-    moved = stored.with_ledger(spec.ledger)
-    was = f"study.yaml names {public_uri(stored.plain['ledger'] or 'ledger.log')}"
-    try:
-        records = moved.records()
-    except LedgerError as error:
-        raise LedgerError(error.found, f"{error.mend} {was}.".strip()) from None
-    if before is not None and _states(records) != _states(before):
-        found = f"has other trials of '{spec.name}' than its ledger"
-        raise LedgerError(f"ledger: {public_uri(spec.ledger)} {found}", f"Write that: {was}.")
-    return moved
-
-
-def _states(records: Trials) -> dict[str, str]:
-    return {record.name: record.state for record in records}
-
-
 def existing_study(
     spec: StudySpec, file_name: str, directory: Path, opened: Study | None, prepared: Prepared
 ) -> Study | None:
@@ -182,7 +152,7 @@ def existing_study(
     would change their meaning; LedgerError if its ledger is missing or lacks trials: its folder
     may be a mount that is gone.
     """
-    stored = _by_its_ledger(spec, reopened(directory, opened))
+    stored = reopened(directory, opened)
     if stored is None:
         if spec.confirms is None:  # else it is as its study trained
             _check_batch(spec, prepared, file_name)
@@ -383,7 +353,7 @@ def _too_small(data: Dataset, prepared: Prepared) -> Iterator[str]:
 def is_trained(spec: StudySpec, directory: Path, opened: Study | None) -> bool:
     """Whether every trial of the spec has ended; False where the study cannot be read."""
     with suppress(UserError, OSError):
-        stored = _by_its_ledger(spec, reopened(directory, opened))
+        stored = reopened(directory, opened)
         if stored is not None:
             records = stored.records().under(variant.label for variant in spec.variants)
             return not Study.of(directory, spec, stored.recorded).lacking(records)
@@ -410,7 +380,7 @@ def make_folders(spec: StudySpec, directory: Path, stored: Study | None) -> None
         raise LedgerError(
             f"{directory}: has trials, but no study.yaml", "Restore it, or rename the study."
         )
-    has_trials = stored is not None and any(stored.traces.newest())
+    has_trials = stored is not None and stored.traces.trained
     directory.mkdir(parents=True, exist_ok=True)
-    if not has_trials and spec.ledger is not None and not is_database(spec.ledger):
+    if not has_trials and spec.ledger is not None:
         Path(spec.ledger).parent.mkdir(parents=True, exist_ok=True)

@@ -45,7 +45,6 @@ from study.schema.explain import kept_line
 from study.schema.spec import StudySpec
 from study.schema.uris import resolve_uri
 from study.schema.wait import NO_WAIT, Wait
-from study.store.database_lock import DatabaseLock
 from study.store.driver_lock import driver_lock
 from study.store.ledger import Ledger, open_ledger
 from study.store.place import check_place, check_room
@@ -132,7 +131,7 @@ def run_study(
         if taken.note:
             display.say(f"warning: {taken.note}")
     with (
-        driver_lock(directory, spec.ledger) as database,
+        driver_lock(directory, spec.ledger),
         display.steps() as steps,
         _ray(
             spec, root, prepared, address, steps, cpus, stopping, wait, display.say, stored
@@ -148,7 +147,7 @@ def run_study(
         steps("opening the ledger")
         study = record_spec(spec, file_name, directory, prepared, tracking, fits, stored)
         stopping.resume = stopping.resume or _resumes(study, asked_address, cpus, wait)
-        ledger = _open_ledger(study, database, display)
+        ledger = _open_ledger(study, display)
         _remove_leftovers(study, ledger.trials())
         with stopping.deferred():
             return _train(
@@ -205,10 +204,10 @@ def _ray(
         yield _Cluster(nullcontext(), unfit, ask=ask, patience=max(PATIENCE, wait.seconds))
 
 
-def _open_ledger(study: Study, lock: DatabaseLock | None, display: Display) -> Ledger:
+def _open_ledger(study: Study, display: Display) -> Ledger:
     """Open the ledger and complete what a killed driver left half recorded."""
     spec = study.spec
-    ledger, repaired = open_ledger(study, lock)
+    ledger, repaired = open_ledger(study)
     for line in repaired:
         display.say(f"ledger: {line}.")
     if not study.lacking(ledger.trials()):
@@ -250,12 +249,11 @@ def _train(
             keeper = ModelKeeper(study, records)
             rules = rules_of(study)
             with display.following(spec, records, rules) as progress:
-                ledger.waiting.show = progress.waiting
-                ledger.waiting.stopped = lambda: stopping.caught
                 _tune(
                     study,
                     ledger,
                     [keeper, progress, projection, spending],
+                    progress.waiting,
                     targets,
                     cluster,
                     stopping,
@@ -282,6 +280,7 @@ def _tune(
     study: Study,
     ledger: Ledger,
     listeners: list[Any],
+    waiting: Callable[[str | None], None],
     targets: Targets,
     cluster: _Cluster,
     stopping: Stopping,
@@ -311,7 +310,7 @@ def _tune(
         send_as_source()
         trainable = guarded(CalibrationTrainable, needed.question)
         with (
-            watched(control_store(), ledger.waiting.show, stopping),
+            watched(control_store(), waiting, stopping),
             placed_off(lambda: nodes.passed_over),
         ):
             tune_study(search, study.spec.name, trainable, stopping.requested)

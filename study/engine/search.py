@@ -149,7 +149,7 @@ class LedgerSearch(Searcher):
     def attempt_started(self, trial_id: str, in_new_process: bool = False) -> None:
         """Ray has started it; until then it was waiting."""
         live = self._live[trial_id]
-        live.last_seen = self._now()
+        live.last_seen = time.monotonic()
         live.prepares = in_new_process
         for row in live.rows.values():
             for listener in self._listeners:
@@ -184,7 +184,7 @@ class LedgerSearch(Searcher):
 
     def overdue(self) -> list[str]:
         """What hangs of all that was handed out; each is returned once."""
-        now = self._now()
+        now = time.monotonic()
         if self._limit is None or now < self._next_look:
             return []
         self._next_look = now + OVERDUE_LOOK_SECONDS
@@ -193,11 +193,6 @@ class LedgerSearch(Searcher):
         for trial_id in found:
             self._live[trial_id].overdue = True
         return found
-
-    def _now(self) -> float:
-        """Seconds of a clock that stands still while the ledger is waited for: reports wait with
-        us."""
-        return time.monotonic() - self._ledger.waiting.waited
 
     # ---- handling --------------------------------------------------------------------------------
 
@@ -230,7 +225,7 @@ class LedgerSearch(Searcher):
         """What an attempt reports of its trials, some of which may have ended."""
         self._nodes.trained()
         live = self._live[trial_id]
-        live.seen(self._now())
+        live.seen(time.monotonic())
         for name, report in reports.items():
             row = live.rows[name]
             self._uses(row, report)

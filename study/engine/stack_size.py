@@ -91,7 +91,7 @@ def stacks_of(
 
     stored: the study as it exists. Raises SpecError if memory does not hold what is asked.
     """
-    if stored is not None and any(stored.traces.newest()):
+    if stored is not None and stored.traces.trained:
         why = "as the study began" if spec.stack == "auto" else "stack: off"
         return Stacks(stored.recorded.stack, why)
     with located(file_name):

@@ -22,11 +22,9 @@ from study.machines.nodes import (
 )
 from study.machines.ray_compat import autoscaler_is_active
 from study.machines.ray_session import ClusterError, Offer, check_address, check_fits, joined
-from study.schema.errors import LedgerError
 from study.schema.spec import StudySpec
-from study.schema.uris import TrackingError, public_uri, resolve_uri, sqlite_file
-from study.store.connection import is_database, lacks_password, shown, writing_problem
-from study.store.driver_lock import driver_is_alive
+from study.schema.uris import TrackingError, lacks_password, public_uri, resolve_uri, sqlite_file
+from study.store.driver_lock import LEDGER_HERE, driver_is_alive
 from study.store.study import Study, reopened
 from study.tracking.artifact_check import try_artifact
 from study.tracking.client import what_happened
@@ -86,6 +84,7 @@ def diagnose(
     if address is not None:
         check_address(address)
     trial = spec.trial_mapping(spec.variants[0].label) if spec is not None else None
+    elsewhere = spec is not None and spec.ledger is not None
     shares = spec is not None and any(0 < each.gpu < 1 for each in spec.needs.values())
     around = _passwords(tracking, spec, root) + _tracking(tracking, spec, root)
     if spec is not None:
@@ -95,7 +94,7 @@ def diagnose(
             node = ask_here(root, trial)
             if spec is not None:
                 around += _resources_here(spec, node, cpus)
-            return DoctorReport([*_judge(node, node, root, trial, shares), *around])
+            return DoctorReport([*_judge(node, node, root, trial, shares, elsewhere), *around])
         own = _own_facts(trial)
         if own.data_problem:  # no run could start, so the nodes' data do not matter
             around.append(Finding(HERE, "data", "failed", own.data_problem))
@@ -109,7 +108,7 @@ def diagnose(
         return DoctorReport([Finding(HERE, "storage", "failed", problem), *around])
     findings = []
     for node in nodes:
-        findings += _judge(node, own, root, trial, shares)
+        findings += _judge(node, own, root, trial, shares, elsewhere)
     return DoctorReport(findings + around)
 
 
@@ -146,15 +145,21 @@ def _resources_here(spec: StudySpec, node: NodeFacts, asked_cpus: int | None) ->
 
 
 def _judge(
-    node: NodeFacts, own: NodeFacts, root: Path, trial: Trial | None, shares: bool
+    node: NodeFacts,
+    own: NodeFacts,
+    root: Path,
+    trial: Trial | None,
+    shares: bool,
+    elsewhere: bool = False,
 ) -> list[Finding]:
-    """shares: whether trials are to share a GPU."""
+    """shares: whether trials are to share a GPU. elsewhere: whether the ledger is not in the
+    storage."""
     if node.problem is not None:
         return [Finding(node.name, "answer", "failed", node.problem)]
     judged: dict[str, tuple[str, str]] = {
         "code": _failed_if(code_problem(node, own, extensions_of(trial))),
         "versions": _versions(node, own),
-        "storage": _failed_if(storage_problem(node, root) or _lock_problem(node, root)),
+        "storage": _storage(node, root, elsewhere),
     }
     if trial is not None:
         judged["data"] = _data(node, own)
@@ -191,6 +196,13 @@ def _versions(node: NodeFacts, own: NodeFacts) -> tuple[str, str]:
     return "ok", "ok"
 
 
+def _storage(node: NodeFacts, root: Path, elsewhere: bool) -> tuple[str, str]:
+    problem = storage_problem(node, root)
+    if problem is None and elsewhere and (lacks := _lock_problem(node, root)) is not None:
+        return "warning", f"{lacks.found}. The lock beside the ledger holds on one machine alone."
+    return _failed_if(problem or _lock_problem(node, root))
+
+
 def _lock_problem(node: NodeFacts, root: Path) -> UserError | None:
     if node.lock == "held":
         return None
@@ -198,7 +210,7 @@ def _lock_problem(node: NodeFacts, root: Path) -> UserError | None:
     if node.lock == "ignored":
         found = "does not see the driver's file lock"
     found += f" in {root}: two processes could write one study"
-    return UserError(found, "Mount it with locking (NFS: without nolock).")
+    return UserError(found, f"Mount it with locking (NFS: without nolock), or {LEDGER_HERE}.")
 
 
 def _data(node: NodeFacts, own: NodeFacts) -> tuple[str, str]:
@@ -298,15 +310,12 @@ def _tracking(option: str | None, spec: StudySpec | None, root: Path) -> list[Fi
 
 
 def _passwords(option: str | None, spec: StudySpec | None, root: Path) -> list[Finding]:
-    """A warning for each URI with a user whose password the driver would find nowhere."""
-    uris = {"ledger": spec.ledger if spec is not None else None}
+    """A warning for a tracking URI with a user whose password the driver would find nowhere."""
     with suppress(TrackingError):  # said with the tracking
-        uris["tracking"] = resolve_uri(option, spec.tracking if spec is not None else None, root)
-    found = []
-    for where, uri in uris.items():
-        if is_database(uri) and (problem := lacks_password(uri)):
-            found.append(Finding(HERE, "password", "warning", f"{where}: {problem}"))
-    return found
+        uri = resolve_uri(option, spec.tracking if spec is not None else None, root)
+        if problem := lacks_password(uri):
+            return [Finding(HERE, "password", "warning", f"tracking: {problem}")]
+    return []
 
 
 def _artifacts(uri: str, name: str | None) -> Finding:
@@ -325,14 +334,12 @@ def _ledger(spec: StudySpec, directory: Path, opened: Study | None = None) -> li
     """
     ledger = spec.ledger
     try:
-        if is_database(ledger) and (problem := writing_problem(ledger)):
-            raise LedgerError(f"ledger: {shown(ledger)}: {problem}")
         if stored := reopened(directory, opened):
             stored.with_ledger(ledger).reader.storage()
         alive = driver_is_alive(directory, ledger)
     except (UserError, OSError) as error:
         return [Finding(HERE, "ledger", "failed", str(error))]
-    found = [Finding(HERE, "ledger", "ok", shown(ledger))] if is_database(ledger) else []
+    found = []
     if alive:
         text = (
             f"another calstudy process is running {spec.name}. Wait for it or stop it before"

@@ -44,11 +44,6 @@ class TryAgain(UserError):
     """The machine, the cluster or a server is not ready: try again later. Exit code 75."""
 
 
-class LedgerUnavailable(LedgerError, TryAgain):
-    """A database that does not answer, or answered and then did not for too long, or until a stop
-    was requested."""
-
-
 @contextmanager
 def located(file_name: str, path: str = "") -> Iterator[None]:
     """FieldErrors raised inside become SpecErrors of the file, under the path."""

@@ -17,7 +17,7 @@ from study.schema.matters import check_matters
 from study.schema.objective import RAW, TEMPERATURE, Objective, plain_name
 from study.schema.resources import Budget, Resources, check_budget
 from study.schema.try_first import Searches, Taken, Try, try_first_to_plain
-from study.schema.uris import refuse_password
+from study.schema.uris import refuse_database, refuse_password
 from study.schema.variant import Variant, with_pins
 from trainables import metrics
 from trainables.config import TrialConfig, required
@@ -166,7 +166,7 @@ class StudySpec(Settings):
         None, doc="MLflow URI, or a file or variable with it; null: embedded in the storage"
     )
     ledger: str | None = text(
-        None, doc="path relative to this file, or PostgreSQL URL; null: STUDY/ledger.log"
+        None, doc="file on the driver's own disk, relative to this file; null: STUDY/ledger.log"
     )
     extensions: str | None = _of_a_trial("extensions")
     confirms: str | None = text(
@@ -179,6 +179,8 @@ class StudySpec(Settings):
         for key in ("storage", "tracking", "ledger"):
             if getattr(self, key) == "":
                 raise FieldError(key, "is empty", "Write null, or remove the key.")
+        refuse_database(self.ledger)
+        for key in ("storage", "tracking"):
             refuse_password(getattr(self, key), key)
         if self.early_stopping is not None:
             with under("early_stopping"):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from study.schema.errors import TryAgain
@@ -90,17 +91,27 @@ def password_elsewhere(uri: str) -> str:
 
 
 def refuse_password(uri: str | None, where: str) -> None:
-    """Raise FieldError at `where` for a URI that is written out with its password.
-
-    where: what it is given as; `ledger` cannot name what holds it.
-    """
+    """Raise FieldError at `where` for a URI that is written out with its password."""
     if uri is None or not has_password(uri):
         return
-    mend = password_elsewhere(uri)
-    if where != "ledger":
-        mend += "; or name a file or an environment variable that holds the URI"
     found = f"{public_uri(uri)} is written with a password or token, which others could read"
-    raise FieldError(where, found, f"{mend}.")
+    mend = "; or name a file or an environment variable that holds the URI."
+    raise FieldError(where, found, password_elsewhere(uri) + mend)
+
+
+def refuse_database(ledger: str | None) -> None:
+    """Raise FieldError for a ledger that is given as the URL of a database."""
+    if is_url(ledger):
+        raise FieldError(
+            "ledger",
+            f"{public_uri(ledger)} is a URL, and a ledger is a file",
+            "Write the path of a file on this machine's own disk, or null.",
+        )
+
+
+def is_url(ledger: Any) -> TypeGuard[str]:
+    """Whether a ledger is in a database, as earlier versions could keep it."""
+    return isinstance(ledger, str) and "://" in ledger
 
 
 def without_credentials(value: Any) -> Any:
@@ -150,6 +161,24 @@ def database_url(uri: str) -> URL | None:
     with suppress(ArgumentError, ValueError):
         return make_url(uri)
     return None
+
+
+def lacks_password(uri: str) -> str | None:
+    """What to say of a PostgreSQL URI with a user whose password is nowhere on this machine."""
+    place = database_url(uri)
+    # Whoever opens a broken one says so.
+    if place is None or place.get_backend_name() != "postgresql" or has_password(uri):
+        return None
+    if not (place.username or "user" in place.query):
+        return None
+    file = Path(os.environ.get("PGPASSFILE") or "~/.pgpass").expanduser()
+    if os.environ.get("PGPASSWORD") or file.is_file():
+        return None
+    return (
+        f"the URL has a user, and on {socket.gethostname()} there is no password for it: PGPASSWORD"
+        f" is not set, and there is no file {file}. Write it there (chmod 600), unless the server"
+        " asks for none."
+    )
 
 
 def forbidden_setting(uri: str) -> UserError | None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from study.schema.errors import LedgerError, SpecError
-from study.store.database_lock import DatabaseLock
 from study.store.driver_lock import driver_is_alive, driver_lock
 from study.store.home import check_home, home_of
 from study.store.journal import journal_path
@@ -113,8 +112,8 @@ def adopt(study: Study, original: Study | None) -> str | None:
     """
     unmarked = None
     with ExitStack() as stack:
-        lock = stack.enter_context(driver_lock(study.directory, study.ledger))
-        adoptions = _take_ledger(study, lock)
+        stack.enter_context(driver_lock(study.directory, study.ledger))
+        adoptions = _take_ledger(study)
         home = home_of(study.directory)
         if original is not None:
             try:
@@ -127,12 +126,12 @@ def adopt(study: Study, original: Study | None) -> str | None:
     return unmarked
 
 
-def _take_ledger(study: Study, lock: DatabaseLock | None) -> int | None:
+def _take_ledger(study: Study) -> int | None:
     """Count the adoption in a ledger elsewhere, which other folders of the study name too; returns
     the count."""
     if study.ledger is None or ledger_is_missing(study.directory, study.ledger):
         return study.recorded.adoptions
-    storage, _ = open_to_write(study.directory, study.ledger, not study.traces.begun, lock)
+    storage, _ = open_to_write(study.directory, study.ledger, not study.traces.begun)
     there = studies_in(storage)
     adoptions = 1 + adoptions_in(there, study.name)
     for label in study.labels:

@@ -15,9 +15,6 @@ from pathlib import Path
 from typing import IO, TextIO
 
 from study.schema.errors import LedgerError
-from study.schema.uris import sqlite_file
-from study.store.connection import is_database
-from study.store.database_lock import DatabaseLock, database_lock, is_held, locks_in_database
 from study.store.journal import journal_path
 from study.store.journal_repair import check_journal
 from trainables.files.regular import KINDS, read_regular
@@ -25,38 +22,42 @@ from trainables.files.regular import KINDS, read_regular
 EXPORT = "export.lock"
 PATIENCE = 600.0  # seconds that an export waits for another one
 HELD = (errno.EWOULDBLOCK, errno.EACCES)  # any other error: this file system has no locks
+# What to do where the storage has no locks.
+LEDGER_HERE = "keep the ledger on this machine's own disk (`ledger: /PATH`)"
 _warned: set[Path] = set()
+
+
+class _NoLocks(LedgerError):
+    """A file system without file locks."""
 
 
 @contextmanager
 def driver_lock(
     directory: Path, ledger: str | None = None, writes: bool = True, study: str | None = None
-) -> Iterator[DatabaseLock | None]:
-    """Hold the lock of a study, and the one in its ledger: of a journal elsewhere, or of the study
-    in a database.
+) -> Iterator[None]:
+    """Hold the lock of a study, and that of its journal if it lies elsewhere.
 
     writes: whether the ledger is written; a journal that other studies share is then locked too.
-    study: its name, where the folder has another. Yields the lock in a database, for what writes
-    there; None for a file. Raises LedgerError naming the holder if one is taken.
+    study: its name, where the folder has another. Where the study's folder has no file locks, one
+    beside a journal elsewhere stands for it. Raises LedgerError naming the holder if one is taken.
     """
-    name = study or directory.name
-    has_locks = is_database(ledger) and locks_in_database(ledger)
+    journal = journal_path(directory, ledger)
+    # Beside another file no lock is made.
+    check_journal(journal, follow=ledger is not None)
     with ExitStack() as stack:
-        stack.enter_context(_locked(directory / "driver.lock", needed=not has_locks))
-        if not is_database(ledger):
-            if ledger is None or writes:
-                journal = journal_path(directory, ledger)
-                # Beside another file no lock is made.
-                check_journal(journal, follow=ledger is not None)
-                _lock_journal(stack, directory.resolve(), journal.resolve())
-        elif has_locks:
-            yield stack.enter_context(database_lock(ledger, name))
-            return
-        elif (file := sqlite_file(ledger)) is not None and file.parent.is_dir():
-            file = file.resolve()
-            stack.enter_context(_locked(file.with_name(f"{file.name}.{name}.driver")))
-            _lock_other_names(stack, file)
-        yield None
+        instead = _beside(ledger, study or directory.name)
+        stack.enter_context(_locked(directory / "driver.lock", instead))
+        if ledger is None or writes:
+            _lock_journal(stack, directory.resolve(), journal.resolve())
+        yield
+
+
+def _beside(ledger: str | None, study: str) -> Path | None:
+    """The lock of a study beside a journal elsewhere."""
+    if ledger is None:
+        return None
+    journal = Path(ledger).resolve()
+    return journal.with_name(f"{journal.name}.{study}.driver")
 
 
 def _lock_journal(stack: ExitStack, directory: Path, journal: Path) -> None:
@@ -88,27 +89,50 @@ def _lock_other_names(stack: ExitStack, file: Path) -> None:
 
 
 @contextmanager
-def _locked(path: Path, needed: bool = True) -> Iterator[None]:
-    """needed: raise where the file system has no locks; else warn."""
-    with _opened(path) as file:
+def _locked(path: Path, instead: Path | None = None) -> Iterator[None]:
+    """instead: what to lock where the file system has no locks; None: it raises LedgerError."""
+    with ExitStack() as stack:
+        file = stack.enter_context(_opened(path))
         file.seek(0)
-        _take(file, path, file.read(200).strip() or "unknown", needed)
+        try:
+            _take(file, path, file.read(200).strip() or "unknown")
+        except _NoLocks as error:
+            if instead is None or not instead.parent.is_dir():
+                raise
+            stack.enter_context(_locked(instead))
+            _warn(path.parent, error)
         file.truncate(0)
         file.write(f"pid {os.getpid()} on {socket.gethostname()}")
         file.flush()
         yield
 
 
-def _take(file: IO[str], path: Path, holder: str, needed: bool = True) -> None:
-    """Lock the open file. Raises LedgerError if it is taken, or if there are no locks and one is
-    `needed`."""
+def _warn(folder: Path, error: LedgerError) -> None:
+    """Once a process: no other machine sees the lock that is held instead."""
+    if folder not in _warned:
+        print(
+            f"warning: {error.found}; the lock beside the ledger keeps a second driver of this"
+            " machine away.",
+            file=sys.stderr,
+        )
+        _warned.add(folder)
+
+
+def _take(file: IO[str], path: Path, holder: str) -> None:
+    """Lock the open file. Raises LedgerError if it is taken, or if there are no locks."""
     for patience in range(10, -1, -1):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
         except OSError as error:
             if error.errno not in HELD:
-                return _without_locks(path.parent, error, needed)
+                name = errno.errorcode.get(error.errno or 0, str(error.errno))
+                raise _NoLocks(
+                    f"{path.parent}: this file system has no file locks ({name}:"
+                    f" {error.strerror}), so nothing keeps a second driver away",
+                    f"Mount it with locks (Lustre: -o flock; NFS: with its lock service), or"
+                    f" {LEDGER_HERE}.",
+                ) from None
             # `driver_is_alive` of a reader holds the lock for an instant.
             if patience:
                 time.sleep(0.05)
@@ -116,23 +140,6 @@ def _take(file: IO[str], path: Path, holder: str, needed: bool = True) -> None:
         f"{path.parent}: another calstudy process is running this study ({holder})",
         "Wait for it or stop it.",
     )
-
-
-def _without_locks(folder: Path, error: OSError, needed: bool) -> None:
-    name = errno.errorcode.get(error.errno or 0, str(error.errno))
-    problem = f"{folder}: this file system has no file locks ({name}: {error.strerror})"
-    if needed:
-        raise LedgerError(
-            f"{problem}, so nothing keeps a second driver away",
-            "Mount it with locks (Lustre: -o flock; NFS: with its lock service), or give a"
-            " `ledger:` in PostgreSQL.",
-        ) from None
-    if folder not in _warned:
-        print(
-            f"warning: {problem}; the lock in the database keeps a second driver away.",
-            file=sys.stderr,
-        )
-        _warned.add(folder)
 
 
 def _opened(path: Path) -> TextIO:
@@ -156,11 +163,9 @@ def without_waiting(name: str | Path, flags: int) -> int:
 
 
 def driver_is_alive(directory: Path, ledger: str | None = None) -> bool:
-    """Whether a driver is running the study now, by its lock: the one in a database is seen from
-    everywhere."""
-    if _is_taken(directory / "driver.lock", HELD):
-        return True
-    return is_database(ledger) and locks_in_database(ledger) and is_held(ledger, directory.name)
+    """Whether a driver is running the study now, by the lock that `driver_lock` takes."""
+    locks = (directory / "driver.lock", _beside(ledger, directory.name))
+    return any(_is_taken(lock, HELD) for lock in locks if lock is not None)
 
 
 def _is_taken(path: Path, errors: tuple[int, ...]) -> bool:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from search_spaces import strict_yaml
 from study.schema.errors import SpecError, located
 from study.schema.uris import VARIABLE, public_uri
-from study.store.connection import is_database, shown
 from study.store.home import check_home
 from study.store.study import Study, open_directory, storage_root
 from trainables.files.beside import nearest_file, no_such_file
@@ -151,7 +150,7 @@ class Taken:
     ledger: str
     tracking: str
     data: tuple[str, ...]
-    servers: tuple[str, ...]  # those of the ledger and of MLflow that the folder names
+    servers: tuple[str, ...]  # that of MLflow, if the folder names one
 
     def lines(self) -> Iterator[str]:
         yield f"from the record in {self.directory}"
@@ -186,24 +185,15 @@ def taken_from(study: Study, tracking: str | None = None) -> Taken:
     """Of a study, without importing anything of it. tracking: --tracking, which its own does not
     replace."""
     given = None if tracking is not None else study.tracking_as_given(None)
-    ledger = study.ledger
-    servers = [shown(ledger)] if is_database(ledger) else []
-    servers += [_place(given)] if given is not None else []
     asked = tracking if tracking is not None else given
     return Taken(
         study.directory,
         tuple(_code(study)),
-        _ledger(study),
+        study.ledger or "ledger.log",
         f"embedded in {study.directory.parent}" if asked is None else _place(asked),
         tuple(_data(study.plain)),
-        tuple(servers),
+        () if given is None else (_place(given),),
     )
-
-
-def _ledger(study: Study) -> str:
-    if study.ledger is None:
-        return "ledger.log"
-    return shown(study.ledger) if is_database(study.ledger) else study.ledger
 
 
 def _code(study: Study) -> Iterator[str]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import stat
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from study.schema.errors import LedgerError
 from trainables.files.regular import NotAFile, open_regular
@@ -18,8 +17,6 @@ from trainables.machine import memory
 MOST_LINE = 2**20  # bytes of a first line, which names an Optuna study
 OPERATIONS = range(11)  # the op_codes of Optuna's journal
 BEGINS = b'{"op_code":0,"worker_id":"'  # the first record makes an Optuna study
-# What Optuna adds to a lock that it removes.
-RENAMED = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.rename"
 
 
 def most_bytes() -> int:
@@ -55,7 +52,10 @@ def open_journal_file(path: Path, follow: bool, write: bool = False) -> BinaryIO
 
 
 def _is_record(line: bytes) -> bool:
-    found = _parsed(line)
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return False
     return (
         isinstance(found, dict)
         and type(found.get("op_code")) is int
@@ -69,107 +69,28 @@ def _is_begun(line: bytes) -> bool:
     return len(line) < MOST_LINE and (line.startswith(BEGINS) or BEGINS.startswith(line))
 
 
-def _parsed(line: bytes) -> Any:
-    """The JSON of a line; None for none."""
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-
-
-def repair_journal(path: Path, follow: bool = True) -> list[str]:
-    """Repair what a killed driver or a fault left, under the driver's lock; returns what was
-    repaired.
-
-    An incomplete last line was never acknowledged, and the next write would be appended to it: it
-    is removed, as is a last line that is not JSON. A stale lock of the journal would delay the next
-    write by 30 seconds: it is removed too. Raises LedgerError for what is no journal.
-    """
-    try:
-        file = open_journal_file(path, follow)
-    except FileNotFoundError:
-        return _remove_locks(path)
-    with file:
-        size = file.seek(0, os.SEEK_END)
-        whole = _last_line(file, size)
-        last = _last_line(file, whole - 1)
-        file.seek(last)
-        is_broken = whole > 0 and _parsed(file.read(whole - last)) is None
-    repaired = _remove_locks(path)
-    if whole < size:
-        with open_journal_file(path, follow, write=True) as file:
-            file.truncate(whole)
-        repaired.append(f"removed an incomplete last line of {size - whole} bytes from {path.name}")
-    if is_broken:
-        repaired.append(_cut(path, last, follow))
-    return repaired
-
-
-def cut_last_line(path: Path, follow: bool) -> str:
-    """Remove the last line of a journal, which is kept in a file beside it; says so."""
+def cut(path: Path, end: int, follow: bool) -> int:
+    """Remove what a journal has after so many bytes; returns how much that was."""
     with open_journal_file(path, follow) as file:
-        last = _last_line(file, file.seek(0, os.SEEK_END) - 1)
-    return _cut(path, last, follow)
+        size = file.seek(0, os.SEEK_END) - end
+    if size > 0:
+        with open_journal_file(path, follow, write=True) as file:
+            file.truncate(end)
+    return size
 
 
-def _cut(path: Path, start: int, follow: bool) -> str:
-    with open_journal_file(path, follow, write=True) as file:
+def keep(path: Path, start: int, follow: bool) -> Path:
+    """The new file beside a journal that has the end of it, with the journal's own permissions."""
+    with open_journal_file(path, follow) as file:
+        mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
         file.seek(start)
         content = file.read()
-        kept = _keep(path, content, stat.S_IMODE(os.fstat(file.fileno()).st_mode))
-        file.truncate(start)
-    return (
-        f"removed a broken last line of {len(content)} bytes from {path.name} and kept it in"
-        f" {kept.name}"
-    )
-
-
-def _keep(path: Path, content: bytes, mode: int) -> Path:
-    """The new file beside a journal that has a part of it, with the journal's own permissions."""
     number = 1
     while os.path.lexists(kept := path.with_name(f"{path.name}.cut-{number}")):
         number += 1
-    with open(kept, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-        os.fchmod(file.fileno(), mode)
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    with open(kept, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as copy:
+        os.fchmod(copy.fileno(), mode)
+        copy.write(content)
+        copy.flush()
+        os.fsync(copy.fileno())
     return kept
-
-
-def _last_line(file: BinaryIO, end: int) -> int:
-    """Where the line begins that ends at `end`: after the newline before it."""
-    while end > 0:
-        start = max(0, end - 65536)
-        file.seek(start)
-        newline = file.read(end - start).rfind(b"\n")
-        if newline >= 0:
-            return start + newline + 1
-        end = start
-    return 0
-
-
-def _remove_locks(path: Path) -> list[str]:
-    """Remove the locks that Optuna's JournalFileSymlinkLock left; raises LedgerError for another in
-    its place.
-
-    Each is a link to the journal, wherever that lay then. Optuna would wait for another one, then
-    remove it.
-    """
-    removed = []
-    lock = path.with_name(f"{path.name}.lock")
-    renamed = [
-        file
-        for file in path.parent.iterdir()
-        if re.fullmatch(re.escape(lock.name) + RENAMED, file.name)
-    ]
-    for found in filter(os.path.lexists, [lock, *renamed]):
-        if found.is_symlink() and os.path.basename(os.readlink(found)) == path.name:
-            found.unlink(missing_ok=True)
-            removed.append(f"removed the stale {found.name}")
-        elif found == lock:
-            raise LedgerError(
-                f"ledger: {lock} is no lock that calstudy makes",
-                "Remove it, if nothing else uses it.",
-            )
-    return removed

@@ -1,6 +1,6 @@
 """The ledger: every fact about a trial is recorded here first.
 
-One Optuna study per method label, in one storage: a journal file (STUDY/ledger.log) or an RDB URL.
+One Optuna study per method label, in one journal: STUDY/ledger.log, or a file elsewhere.
 One driver at a time writes it, under a lock; anyone may read it (`ledger_reader`).
 """
 
@@ -24,9 +24,6 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from study.schema.errors import LedgerError
 from study.schema.objective import Objective
-from study.store.connection import is_database, is_ready
-from study.store.database import DRIVER, Database, Waiting, open_database
-from study.store.database_lock import DatabaseLock
 from study.store.journal import journal_path, open_journal
 from study.store.ledger_facts import (
     VERSION,
@@ -45,6 +42,8 @@ from study.store.trials import Decision, TrialRecord, Trials
 from trainables.outputs.outcome import Outcome
 from trainables.plain import Value
 
+# The attribute of each label's Optuna study that names the driver that may write it.
+DRIVER = "driver"
 # How many attempts of a trial may die of each cause (other than the driver's death) before it is
 # FAIL. A lost node is not the trial's fault; after an out-of-memory error it is retried once, on a
 # whole GPU.
@@ -54,29 +53,16 @@ MAX_DEATHS = {"process": 3, "node": 20, "out_of_memory": 2}
 MAX_STACK_DEATHS = {**MAX_DEATHS, "out_of_memory": 1, "hanging": 1}
 
 
-def open_storage(
-    directory: Path,
-    ledger: str | None,
-    lock: DatabaseLock | None = None,
-    waiting: Waiting | None = None,
-) -> BaseStorage:
-    """The Optuna storage of a study: its own journal, one elsewhere (a path), or an RDB (a URL);
-    made if missing."""
-    return open_to_write(directory, ledger, True, lock, waiting)[0]
+def open_storage(directory: Path, ledger: str | None) -> BaseStorage:
+    """The Optuna storage of a study: its own journal, or one elsewhere; made if missing."""
+    return open_to_write(directory, ledger, True)[0]
 
 
 def open_to_write(
-    directory: Path,
-    ledger: str | None,
-    create: bool,
-    lock: DatabaseLock | None = None,
-    waiting: Waiting | None = None,
+    directory: Path, ledger: str | None, create: bool
 ) -> tuple[BaseStorage, list[str]]:
-    """`open_storage`, under the driver's lock; and what was repaired in it. lock: what
-    `driver_lock` gave."""
+    """`open_storage`, under the driver's lock; and what was repaired in it."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    if is_database(ledger):
-        return open_database(ledger, lock, waiting, create), []
     return open_journal(journal_path(directory, ledger), create, follow=ledger is not None)
 
 
@@ -97,7 +83,6 @@ class Ledger:
             "who": f"pid {os.getpid()} on {socket.gethostname()}",
             "token": uuid.uuid4().hex,
         }
-        self.waiting = storage.waiting if isinstance(storage, Database) else Waiting()
 
     def open(self, label: str, objectives: tuple[Objective, ...]) -> None:
         """Create or reopen the Optuna study of a label. Raises LedgerError if it belongs to another
@@ -150,10 +135,7 @@ class Ledger:
     def _refuse_another(self, label: str) -> None:
         study_id = self._ids[label]
         try:
-            if isinstance(self._storage, Database):
-                found = self._storage.driver_of(study_id)
-            else:
-                found = self._storage.get_study_user_attrs(study_id).get(DRIVER)
+            found = self._storage.get_study_user_attrs(study_id).get(DRIVER)
         except KeyError:  # the other one made it anew
             found = {}
         if found != self._drivers.get(label):
@@ -301,14 +283,14 @@ class Ledger:
         return self._storage.get_trial_id_from_study_id_trial_number(study_id, number)
 
 
-def open_ledger(study: Study, lock: DatabaseLock | None = None) -> tuple[Ledger, list[str]]:
+def open_ledger(study: Study) -> tuple[Ledger, list[str]]:
     """The study's ledger with all its labels, and what was repaired in it. That it was made is
-    recorded. lock: what `driver_lock` gave.
+    recorded.
 
     Raises LedgerError if it is missing or lacks trials although the study has begun.
     """
     traces = study.traces
-    storage, repaired = open_to_write(study.directory, study.ledger, not traces.begun, lock)
+    storage, repaired = open_to_write(study.directory, study.ledger, not traces.begun)
     asked = check_same_ledger(storage, traces)
     ledger = Ledger(storage, study.name, study.id, study.recorded.adoptions)
     made = traces.made
@@ -340,17 +322,16 @@ def delete_labels(
     name: str,
     labels: Iterable[str],
     study_id: str,
-    lock: DatabaseLock | None,
     adoptions: int = 0,
 ) -> None:
     """Remove a study's trials from a ledger it may share with others. One that is not of `study_id`
     stays; so do all where a copy was adopted since.
 
-    lock: what `driver_lock` gave. adoptions: how many of them the study's folder knows of.
+    adoptions: how many of them the study's folder knows of.
     """
-    if ledger_is_missing(directory, ledger) or (is_database(ledger) and not is_ready(ledger)):
+    if ledger_is_missing(directory, ledger):
         return
-    storage, _ = open_to_write(directory, ledger, False, lock)
+    storage, _ = open_to_write(directory, ledger, False)
     there = studies_in(storage)
     if adoptions_in(there, name) > adoptions:
         return

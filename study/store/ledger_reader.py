@@ -13,8 +13,6 @@ import optuna
 from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState
 
-from study.store.connection import is_database
-from study.store.database import read_database
 from study.store.journal import journal_path, read_journal
 from study.store.ledger_facts import check_mark, check_notes, check_trial, studies_in
 from study.store.same_ledger import Traces, check_same_ledger, ledger_is_missing
@@ -100,16 +98,10 @@ class LedgerReader:
             if traces is not None and traces.begun:
                 raise traces.lost("is missing")
             return None
-        storage: BaseStorage | None
-        if is_database(self.ledger):
-            storage = read_database(self.ledger)
-            if storage is None and traces is not None and traces.begun:
-                raise traces.lost("has no record of it")
-        else:
-            path = journal_path(self.directory, self.ledger)
-            with _uncollected():
-                storage = read_journal(path, follow=self.ledger is not None)
-        if storage is not None and traces is not None:
+        path = journal_path(self.directory, self.ledger)
+        with _uncollected():
+            storage = read_journal(path, follow=self.ledger is not None)
+        if traces is not None:
             check_same_ledger(storage, traces)
         return storage
 

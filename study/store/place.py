@@ -9,7 +9,6 @@ import tempfile
 from pathlib import Path
 
 from study.schema.errors import SpecError
-from study.store.connection import is_database
 
 GIVE_ANOTHER = "Give another folder with --storage."
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -21,7 +20,7 @@ def check_place(file_name: str, directory: Path, ledger: str | None = None) -> N
     What can be is left as it is.
     """
     _check_folder(file_name, "storage", directory, GIVE_ANOTHER)
-    if ledger is not None and not is_database(ledger):
+    if ledger is not None:
         _check_folder(file_name, "ledger", Path(ledger).parent, "Give another path.")
 
 

@@ -70,14 +70,13 @@ def remove(study: Study) -> None:
     """Delete what `set_aside` gave: its trials in a ledger elsewhere, then its files, study.yaml
     last."""
     if study.ledger is not None:
-        with driver_lock(study.directory, study.ledger, study=study.name) as lock:
+        with driver_lock(study.directory, study.ledger, study=study.name):
             delete_labels(
                 study.directory,
                 study.ledger,
                 study.name,
                 study.labels,
                 study.id,
-                lock,
                 study.recorded.adoptions or 0,
             )
     for entry in study.directory.iterdir():

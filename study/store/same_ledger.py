@@ -11,8 +11,6 @@ from pathlib import Path
 from optuna.storages import BaseStorage
 
 from study.schema.errors import LedgerError
-from study.schema.uris import public_uri, sqlite_file
-from study.store.connection import is_database
 from study.store.journal import journal_path
 from study.store.ledger_facts import adoptions_in, studies_in
 from study.store.trials import trial_directory, trial_name
@@ -39,27 +37,20 @@ class Traces:
                 if attempts_in(trial_directory(self.directory, label, number)):
                     yield trial_name(label, number)
 
-    def newest(self) -> Iterator[tuple[str, int]]:
-        """Of each label the last trial with an attempt on disk: no later one was asked before
-        it."""
-        for label, numbers in self.folders.items():
-            tried = (
-                n
-                for n in sorted(numbers, reverse=True)
-                if attempts_in(trial_directory(self.directory, label, n))
-            )
-            if (last := next(tried, None)) is not None:
-                yield label, last
+    @property
+    def trained(self) -> bool:
+        """Whether a trial has an attempt on disk."""
+        return next(self.beyond({}), None) is not None
 
     @property
     def begun(self) -> bool:
         """Whether there must be a ledger."""
-        return self.made or next(self.beyond({}), None) is not None
+        return self.made or self.trained
 
     def lost(self, problem: str, has: str = "has begun") -> LedgerError:
         ledger = self.ledger if self.ledger is not None else str(journal_path(self.directory, None))
         return LedgerError(
-            f"ledger: {public_uri(ledger)} {problem}, but the study at {self.directory} {has}",
+            f"ledger: {ledger} {problem}, but the study at {self.directory} {has}",
             "Mount or restore its ledger; if that is lost for good, start again under a new name.",
         )
 
@@ -85,9 +76,7 @@ def _numbers(folder: Path) -> list[int]:
 
 
 def ledger_is_missing(directory: Path, ledger: str | None) -> bool:
-    """Whether the ledger is a file that is not there; of a database on a server it is not known."""
-    file = sqlite_file(ledger) if is_database(ledger) else journal_path(directory, ledger)
-    return file is not None and not file.exists()
+    return not journal_path(directory, ledger).exists()
 
 
 def check_same_ledger(storage: BaseStorage, traces: Traces) -> bool:
@@ -95,7 +84,7 @@ def check_same_ledger(storage: BaseStorage, traces: Traces) -> bool:
 
     That is: a label with the study's id, if its ledger was made, every trial that has an attempt on
     disk, and no more adoptions than the study's folder knows of. Returns whether any trial was
-    asked. Of a database few trials are read.
+    asked.
     """
     ids = set()
     studies = {}
@@ -111,24 +100,12 @@ def check_same_ledger(storage: BaseStorage, traces: Traces) -> bool:
     if traces.made and traces.study_id not in ids:
         raise traces.lost("is of another study")
     if traces.study_id in ids and adoptions_in(there, traces.name) > traces.adoptions:
-        ledger = public_uri(traces.ledger or "ledger.log")
+        ledger = traces.ledger or "ledger.log"
         raise LedgerError(
             f"ledger: {ledger} belongs to a copy of {traces.directory} that was adopted since",
             "Go on there; or, if that one is gone, run `calstudy adopt` on this folder.",
         )
-    if not all(
-        label in studies and _is_asked(storage, studies[label], number)
-        for label, number in traces.newest()
-    ):
-        counts = {label: storage.get_n_trials(study_id) for label, study_id in studies.items()}
-        if missing := next(traces.beyond(counts), None):
-            raise traces.lost(f"has no {missing}", f"has trials/{missing}")
-    return any(_is_asked(storage, study_id, 0) for study_id in studies.values())
-
-
-def _is_asked(storage: BaseStorage, study_id: int, number: int) -> bool:
-    try:
-        storage.get_trial_id_from_study_id_trial_number(study_id, number)
-    except KeyError:
-        return False
-    return True
+    counts = {label: storage.get_n_trials(study_id) for label, study_id in studies.items()}
+    if missing := next(traces.beyond(counts), None):
+        raise traces.lost(f"has no {missing}", f"has trials/{missing}")
+    return any(counts.values())

@@ -174,7 +174,7 @@ class Study:
 
     @property
     def ledger(self) -> str | None:
-        """A path or an RDB URL; None: STUDY/ledger.log."""
+        """A path; None: STUDY/ledger.log."""
         ledger: str | None = self.plain["ledger"]
         return ledger
 

@@ -16,6 +16,7 @@ from search_spaces import strict_yaml
 from study.schema.errors import SpecError
 from study.schema.objective import RAW, TEMPERATURE
 from study.schema.temperature import TEMPERATURE_FIT, WITH_PRIOR
+from study.schema.uris import is_url, public_uri
 from study.store.checks import Predicate, each, having, is_mapping, of, or_none
 
 # Seconds since 1970: the year 3000, before which every library can show a time.
@@ -67,7 +68,7 @@ SPEC: dict[str, tuple[Predicate, str]] = {
     "methods": (lambda value: each(_is_method)(value) and value != [], "a list of methods"),
     "objectives": (each(is_mapping), "a list of objectives"),
     "trials": (_is_count, "a number of trials"),
-    "ledger": (or_none(_is_text), "a path, a URL or null"),
+    "ledger": (or_none(_is_text), "a path or null"),
     "tracking": (or_none(_is_text), "a URL or null"),
 }
 SPEC_OR_NOT: dict[str, tuple[Predicate, str]] = {
@@ -125,7 +126,7 @@ RECORDED_OR_NOT: dict[str, tuple[Predicate, str]] = {
 def check_study_file(file: Path, plain: Mapping[str, Any], recorded: Any) -> None:
     """Raise SpecError naming the field of STUDY/study.yaml that is not as calstudy writes it."""
     _check(file, "recorded", recorded, is_mapping, "a mapping")
-    _refuse_older(file, recorded)
+    _refuse_older(file, plain, recorded)
     for prefix, mapping, needed, optional in (
         ("", plain, SPEC, SPEC_OR_NOT),
         ("recorded.", recorded, RECORDED, RECORDED_OR_NOT),
@@ -140,17 +141,21 @@ def check_study_file(file: Path, plain: Mapping[str, Any], recorded: Any) -> Non
                 _check(file, f"{prefix}{key}", mapping[key], check, wanted)
 
 
-def _refuse_older(file: Path, recorded: Mapping[str, Any]) -> None:
-    """Raise SpecError naming the version of a study that was begun before its fit was recorded."""
-    fit = recorded.get(TEMPERATURE_FIT)
-    if fit not in (None, "temperature_by_nll"):
+def _refuse_older(file: Path, plain: Mapping[str, Any], recorded: Mapping[str, Any]) -> None:
+    """Raise SpecError naming the version of a study that was begun before its fit was recorded, or
+    while a ledger could be in a database."""
+    fit, ledger = recorded.get(TEMPERATURE_FIT), plain.get("ledger")
+    if fit in (None, "temperature_by_nll"):
+        field, found = f"recorded.{TEMPERATURE_FIT}", "is missing" if fit is None else f"is {fit}"
+    elif is_url(ledger):
+        field, found = "ledger", f"is in a database, {public_uri(ledger)}"
+    else:
         return
     known = recorded.get("versions")
     versions = known if isinstance(known, Mapping) else {}
-    found = "is missing" if fit is None else f"is {fit}"
     raise SpecError(
         str(file),
-        f"recorded.{TEMPERATURE_FIT}",
+        field,
         f"{found}: the study is of calstudy {versions.get('calstudy', 'unknown')} (commit"
         f" {versions.get('git_commit', 'unknown')}) or an earlier one, whose format this version"
         " does not read",

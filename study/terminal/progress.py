@@ -154,8 +154,7 @@ class Progress(Listener):
             self._take_over()
             self.said(line)
         elif line is None and self._waits is not None:
-            whose = "Ray" if self._waits.startswith("Ray:") else "the ledger"
-            self._console.print(f"{whose} answers again.", highlight=False)
+            self._console.print("Ray answers again.", highlight=False)
         self._waits = line
 
     def _take_over(self) -> None:

@@ -41,7 +41,7 @@ ENVIRONMENT = {
 # Always set: when a run ends, MLflow prints the server's URL including the password.
 SILENCE = {"MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true"}
 DRIVERS = {  # of databases, and what to install for them
-    "psycopg": '"calstudy[postgres]"',
+    "psycopg": '"psycopg[binary]"',
     "psycopg2": "psycopg2-binary",
     "pymysql": "pymysql",
     "MySQLdb": "mysqlclient",

@@ -54,15 +54,6 @@ def torn_journal(stage: Stage) -> Strike:
     return _mended(stage, pid, "removed an incomplete last line")
 
 
-def stale_lock(stage: Stage) -> Strike:
-    """The driver is gone while it holds the lock of the journal."""
-    pid = stage.signal_driver(signal.SIGKILL)
-    journal = journal_path(stage.directory, None)
-    Path(f"{journal}.lock").unlink(missing_ok=True)
-    os.symlink(journal, f"{journal}.lock")
-    return _mended(stage, pid, "removed the stale")
-
-
 def _mended(stage: Stage, pid: int, words: str) -> Strike:
     """Run again: it must say that it mended the ledger."""
     said = stage.printed(words)
@@ -191,7 +182,6 @@ class Local(Ground):
         driver_sigterm,
         actor_sigkill,
         torn_journal,
-        stale_lock,
         corrupted_checkpoint,
         half_written_checkpoint,
         clock_skew,

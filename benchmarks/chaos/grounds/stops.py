@@ -96,7 +96,7 @@ def _left(stage: Stage) -> list[str]:
 
 
 def flock_unavailable(stage: Stage) -> Strike:
-    """The studies lie on a share that gives no locks. A database has its own:
+    """The studies lie on a share that gives no locks. A ledger elsewhere has one beside it:
     there a warning is enough."""
     pid, seen = stage.stop_driver(), stage.seen()
     error = stage.random.choice([errno.ENOLCK, errno.EOPNOTSUPP])
@@ -105,8 +105,8 @@ def flock_unavailable(stage: Stage) -> Strike:
         "CALSTUDY_NO_FLOCK": str(stage.ground.storage),
         "CALSTUDY_FLOCK_ERROR": str(error),
     }
-    said = stage.printed(NO_LOCKS)
-    if "://" in (stage.ground.ledger or ""):
+    if stage.ground.ledger is not None:
+        said = stage.printed(NO_LOCKS)
         stage.next_environment = environment
         stage.start()
         return Strike(

@@ -8,9 +8,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import ClassVar
 
-from benchmarks.chaos import volume
+from benchmarks.chaos import preload, volume
 from benchmarks.chaos.contents import changes, contents
-from benchmarks.chaos.grounds.stops import LIGHT
+from benchmarks.chaos.grounds.stops import LIGHT, flock_unavailable
 from benchmarks.chaos.stage import FAILED, Ground, Stage, Strike, by_kind
 from benchmarks.chaos.volume import Volume
 
@@ -78,12 +78,12 @@ def _ground(stage: Stage) -> Volumes:
 class Volumes(Ground):
     """Disks made of files."""
 
-    faults = by_kind(ledger_unmounted, disk_swapped)
+    faults = by_kind(ledger_unmounted, disk_swapped, flock_unavailable)
     study: ClassVar = LIGHT
 
     @classmethod
     def refusal(cls) -> str | None:
-        return volume.refusal()
+        return volume.refusal() or preload.refusal()
 
     def __enter__(self) -> Ground:
         super().__enter__()
@@ -103,7 +103,7 @@ class Volumes(Ground):
         return found
 
     def _raise_ledger(self, stack: ExitStack) -> str:
-        """Make where it will be; its path, or its URL."""
+        """Make where it will be; its path."""
         self.ledger_mount = self.directory / "disks" / "ledgers"
         self.ledger_mount.mkdir(parents=True)
         self.ledger_disk = self._mounted("ledgers.image", self.ledger_mount, stack)

@@ -1,14 +1,12 @@
 """A study that was copied to another disk is adopted there, and goes on from its folder alone."""
 
 import io
-import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from study.commands import adopt as command
 from study.store import adoption
 from study.store.driver_lock import driver_lock
 from study.store.home import check_home, home_of
@@ -16,7 +14,6 @@ from study.store.ledger import Ledger, open_storage
 from study.store.study import open_study, record_facts, write_study_file
 from tests.study.command_line import here, interrupted_here, write_spec
 from tests.study.made import OBJECTIVES, asked, made_study
-from trainables.problems import UserError
 
 DONE = ({"accuracy": 0.9, "ece": 0.1}, [{"epoch": 1.0}])
 
@@ -184,20 +181,10 @@ def test_another_study_in_the_place_of_the_original_is_left_alone(tmp_path: Path
     assert (old / "study.yaml").read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    "kind",
-    ["journal", "sqlite", pytest.param("postgresql", marks=pytest.mark.platform)],
-)
-def test_a_ledger_elsewhere_goes_with_the_adopted_copy(
-    tmp_path: Path, kind: str, request: pytest.FixtureRequest
-) -> None:
+def test_a_ledger_elsewhere_goes_with_the_adopted_copy(tmp_path: Path) -> None:
     """The original was on a disk that is away, and comes back: it shares the ledger."""
-    ledger = {
-        "journal": lambda: f"{tmp_path}/ledgers/small.log",
-        "sqlite": lambda: f"sqlite:///{tmp_path}/ledgers.db",
-        "postgresql": lambda: request.getfixturevalue("database"),
-    }[kind]()
-    keys = {"methods": ["cross_entropy"], "trials": 1, "ledger": ledger}
+    ledger = tmp_path / "ledgers" / "small.log"
+    keys = {"methods": ["cross_entropy"], "trials": 1, "ledger": str(ledger)}
     spec = write_spec(tmp_path / "small.yaml", **keys)
     old, new = tmp_path / "old" / "small", tmp_path / "new" / "small"
     here("run", spec, "--storage", old.parent)
@@ -232,19 +219,3 @@ def test_killed_while_it_is_adopted_no_folder_goes_on_until_it_is_again(
 
 def killed(directory: Path, **facts: object) -> None:
     raise KeyboardInterrupt
-
-
-def test_a_ledgers_server_that_another_user_names_is_not_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    old, new = made_copy(tmp_path)
-    shutil.rmtree(old)
-    study = open_study("small", str(new.parent))
-    write_study_file(study.with_ledger("postgresql://ada@127.0.0.1:9/ledgers"))
-    mine = os.geteuid()
-    monkeypatch.setattr(os, "geteuid", lambda: mine + 1)
-    said = here("adopt", new, "--yes", check=2)
-    assert "would have you use PostgreSQL at 127.0.0.1:9/ledgers. Look at that" in said
-    with pytest.raises(UserError, match="add --trust"):
-        command._refuse_server(open_study("small", str(new.parent)), False)
-    command._refuse_server(open_study("small", str(new.parent)), True)

@@ -140,7 +140,7 @@ def bringing(study: Study, **keys: object) -> Study:
 def test_it_first_says_what_it_takes(tmp_path: Path) -> None:
     study = bringing(
         made_study(tmp_path, "small", {"focal": []}),
-        ledger="postgresql://ada@db.example.org:5432/ledgers",
+        ledger="/head/ledger.log",
         tracking="https://mlflow.example.org",
         data={"name": "parquet", "path": "/data/train.parquet"},
         shift={"noisy": {"name": "parquet", "path": "/data/noisy.parquet"}},
@@ -148,13 +148,13 @@ def test_it_first_says_what_it_takes(tmp_path: Path) -> None:
     assert list(taken_from(study).lines()) == [
         f"from the record in {study.directory}",
         "  code:     extensions/methods/mine.py",
-        "  ledger:   PostgreSQL at db.example.org:5432/ledgers",
+        "  ledger:   /head/ledger.log",
         "  tracking: https://mlflow.example.org",
         "  data:     parquet at /data/train.parquet, parquet at /data/noisy.parquet",
     ]
     given = taken_from(study, "TEAM_MLFLOW")
     assert given.tracking == "what the variable TEAM_MLFLOW holds"
-    assert given.servers == ("PostgreSQL at db.example.org:5432/ledgers",)
+    assert given.servers == ()
 
 
 def test_code_of_another_user_runs_only_where_it_is_trusted(

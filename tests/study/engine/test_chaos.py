@@ -17,8 +17,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.platform]
 class Several(Ground):
     """This machine, and a study whose trials last."""
 
-    # Drivers are killed in test_run_killed, everything is signalled in test_run_stopped, a database
-    # is restarted in test_run_database, and an MLflow server's answers are lost in test_projection.
+    # Drivers are killed in test_run_killed, everything is signalled in test_run_stopped, and an
+    # MLflow server's answers are lost in test_projection.
     faults = by_kind(actor_sigkill, half_written_checkpoint)
     # It outlasts the faults.
     study: ClassVar = {"trials": 1, "epochs": 60, "checkpoint_seconds": 0.3}

@@ -18,7 +18,6 @@ from study.machines import doctor
 from study.machines.doctor import DoctorReport, Finding
 from study.machines.nodes import NodeFacts
 from study.schema.reading import read_spec
-from study.store.driver_lock import driver_lock
 from study.store.study import open_study
 from study.terminal.doctor import show
 from tests.cases import damage_unsampled
@@ -140,26 +139,28 @@ def test_a_ledger_that_no_run_would_accept(tmp_path: Path) -> None:
     assert f"{tmp_path}/mount/ledger.log is missing, but the study at" in finding(
         tmp_path / "mount" / "ledger.log"
     )
-    (tmp_path / "garbage.db").write_text("garbage" * 100)
-    assert "the file is not a database" in finding(f"sqlite:///{tmp_path}/garbage.db")
+    (tmp_path / "garbage.log").write_text("garbage" * 100)
+    assert "garbage.log is no ledger" in finding(tmp_path / "garbage.log")
     (tmp_path / "small" / "ledger.log").rename(tmp_path / "elsewhere.log")
     (found,) = doctor._ledger(study.spec, study.directory)
     assert found.state == "failed" and "ledger.log is missing" in found.text
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "elsewhere.log",
-        "garbage.db",
+        "garbage.log",
         "small",
     ]
 
 
-def test_a_driver_elsewhere_is_seen_in_the_database(tmp_path: Path, database: str) -> None:
-    spec = replace(read_spec(write_spec(tmp_path / "small.yaml")), ledger=database)
-    (tmp_path / "elsewhere" / "small").mkdir(parents=True)
-    with driver_lock(tmp_path / "elsewhere" / "small", database):
-        fine, found = doctor._ledger(spec, tmp_path / "here" / "small")
-    assert fine.state == "ok" and (found.check, found.state) == ("driver", "warning")
-    (fine,) = doctor._ledger(spec, tmp_path / "here" / "small")
-    assert fine.state == "ok"
+def test_where_the_storage_has_no_locks_the_ledger_may_lie_elsewhere() -> None:
+    node = sound(lock="No locks available")
+    state = {}
+    for elsewhere in (False, True):
+        found = doctor._judge(node, sound(), Path("/storage"), {}, False, elsewhere)
+        (storage,) = [one for one in found if one.check == "storage"]
+        state[elsewhere] = storage.state
+        assert "cannot lock a file (No locks available) in /storage" in storage.text
+        assert elsewhere or "or keep the ledger on this machine's own disk" in storage.text
+    assert state == {False: "failed", True: "warning"}
 
 
 def test_a_trial_that_does_not_fit_on_this_machine(tmp_path: Path) -> None:
@@ -235,14 +236,13 @@ def test_a_user_without_a_password_here_is_warned_of(
     spec = read_spec(
         write_spec(
             tmp_path / "small.yaml",
-            ledger="postgresql://maria@127.0.0.1:9/ledgers",
             tracking="postgresql:///mlflow?host=127.0.0.1&port=9&user=maria",
         )
     )
     found = doctor._passwords(None, spec, tmp_path)
     if has == "neither":
         assert {one.state for one in found} == {"warning"}
-        assert [one.text.partition(":")[0] for one in found] == ["ledger", "tracking"]
+        assert [one.text.partition(":")[0] for one in found] == ["tracking"]
         assert all(f"there is no file {file}. Write it there" in one.text for one in found)
         assert "maria" not in str(found)
     else:
@@ -250,14 +250,14 @@ def test_a_user_without_a_password_here_is_warned_of(
 
 
 @pytest.mark.parametrize(
-    "uri", [None, "ledger.log", "http://h:1", "postgresql://h/db", "postgresql://maria@h:x/db"]
+    "uri", [None, "http://h:1", "postgresql://h/db", "postgresql://maria@h:x/db"]
 )
 def test_where_no_user_is_named_no_password_is_missed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uri: str | None
 ) -> None:
     monkeypatch.delenv("PGPASSWORD", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    spec = replace(read_spec(write_spec(tmp_path / "small.yaml")), ledger=uri)
+    spec = replace(read_spec(write_spec(tmp_path / "small.yaml")), tracking=uri)
     assert doctor._passwords(None, spec, tmp_path) == []
 
 

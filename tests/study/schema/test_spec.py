@@ -237,7 +237,7 @@ def test_unknown_label():
         {
             "storage": "here",
             "tracking": "http://x:5000",
-            "ledger": "sqlite:///x.db",
+            "ledger": "/x/ledger.log",
             "keep_models": "front",
         },
         {

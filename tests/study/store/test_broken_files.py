@@ -14,6 +14,7 @@ import pytest
 from search_spaces import strict_yaml
 from study.cli import main
 from study.engine import run
+from study.store.journal import PatientJournal
 from study.store.ledger_reader import LedgerReader
 from study.store.study import open_study
 from tests.study.store.mutations import change_value, mutated_lines
@@ -130,8 +131,13 @@ def test_garbage_in_the_middle_is_named_by_its_line(storage: Path, log: Path, ki
 
 def test_a_good_ledger_is_read_once(storage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The search for a broken line costs only who has one."""
-    monkeypatch.setattr("study.store.journal._replayed", lambda _: pytest.fail("read twice"))
+    journals: list[PatientJournal] = []
+    whole = PatientJournal.read_logs
+    monkeypatch.setattr(
+        PatientJournal, "read_logs", lambda self, n: journals.append(self) or whole(self, n)
+    )
     assert len(LedgerReader(storage / "small", None, "small", ["focal"]).records().of("focal")) == 2
+    assert len(set(journals)) == 1
 
 
 def test_no_mutation_of_a_line_gives_a_traceback(storage: Path, log: Path) -> None:
@@ -172,7 +178,7 @@ EDITED = {
         "must be a list of methods, got [{label: ../../.., name: focal}]",
     ),
     "no trials": ("trials", "is missing"),
-    "ledger": ("ledger", "must be a path, a URL or null, got 7"),
+    "ledger": ("ledger", "must be a path or null, got 7"),
 }
 
 

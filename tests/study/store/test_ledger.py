@@ -1,4 +1,4 @@
-"""The ledger under what a kill leaves: torn lines, stale locks, half-told trials."""
+"""The ledger under what a kill leaves: torn lines, half-told trials."""
 
 import multiprocessing
 import os
@@ -13,7 +13,7 @@ from study.schema.errors import LedgerError
 from study.schema.objective import Objective
 from study.schema.uris import public_uri
 from study.store.driver_lock import driver_is_alive, driver_lock
-from study.store.journal_repair import repair_journal
+from study.store.journal import open_journal
 from study.store.ledger import Ledger, open_storage
 from study.store.ledger_reader import LedgerReader
 from tests.study.made import asked
@@ -119,7 +119,7 @@ def test_a_torn_last_line_is_cut_and_nothing_else(tmp_path: Path) -> None:
     log = tmp_path / "ledger.log"
     whole = log.read_bytes()
     log.write_bytes(whole + b'{"op_code":4,"worker_id":"x","stu')
-    assert "incomplete last line" in repair_journal(log)[0]
+    assert "incomplete last line" in open_journal(log, create=False)[1][0]
     assert log.read_bytes() == whole
     again = opened(tmp_path)
     assert ask(again).number == 1 and len(again.records("focal")) == 2
@@ -129,15 +129,8 @@ def test_a_torn_last_line_is_cut_and_nothing_else(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b'{"op_code":0,"wor'])
 def test_a_journal_without_one_whole_line_becomes_empty(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "ledger.log").write_bytes(content)
-    repair_journal(tmp_path / "ledger.log")
+    open_journal(tmp_path / "ledger.log", create=False)
     assert (tmp_path / "ledger.log").read_bytes() == b""
-
-
-def test_a_stale_lock_is_removed(tmp_path: Path) -> None:
-    opened(tmp_path)
-    os.symlink("ledger.log", tmp_path / "ledger.log.lock")
-    assert "stale" in repair_journal(tmp_path / "ledger.log")[0]
-    ask(opened(tmp_path))  # with the lock in place this would wait for 30 seconds
 
 
 def test_a_trial_is_asked_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -251,16 +244,6 @@ def test_a_newer_ledger_is_refused(tmp_path: Path) -> None:
     study.set_user_attr("calstudy", {"version": 99, "id": "one", "label": "focal"})
     with pytest.raises(LedgerError, match="newer"):
         Ledger(open_storage(tmp_path, None), "digits", "one").open("focal", OBJECTIVES[:1])
-
-
-def test_an_rdb_holds_a_ledger_too(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'ledger.db'}"
-    ledger = Ledger(open_storage(tmp_path, url), "digits", "one")
-    ledger.open("focal", OBJECTIVES)
-    record = ask(ledger)
-    ledger.tell("focal", 0, complete(record.params), OBJECTIVES)
-    (read,) = LedgerReader(tmp_path, url, "digits", ["focal"]).records().of("focal")
-    assert read.state == "complete" and read.params == record.params
 
 
 @pytest.mark.parametrize(

@@ -180,7 +180,7 @@ def test_which_commands_import_the_extensions_of_a_study(
     assert gate.exists() == imports
 
 
-def test_the_url_of_a_ledger_or_a_tracking_server_loads_no_code(tmp_path: Path) -> None:
+def test_the_url_of_a_tracking_server_loads_no_code(tmp_path: Path) -> None:
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen()
@@ -189,8 +189,6 @@ def test_the_url_of_a_ledger_or_a_tracking_server_loads_no_code(tmp_path: Path) 
         problem = "the URL may not set 'sslkey'. Set PGSSLKEY where you run."
         file = made_study(tmp_path, "small", {"focal": []}).directory / "study.yaml"
         plain = strict_yaml.read(file)
-        file.write_text(strict_yaml.dump({**plain, "ledger": url}))
-        assert here("status", "small", "--storage", tmp_path, check=2) == f"ledger: {problem}\n"
         file.write_text(
             strict_yaml.dump({**plain, "recorded": {**plain["recorded"], "tracking": url}})
         )

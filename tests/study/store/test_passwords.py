@@ -1,21 +1,19 @@
 """Passwords: none is written out in a study or a command line, and one that a variable or a file
 holds is recorded nowhere."""
 
+import re
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from study.engine import preparation, run
+from study.engine import run
 from study.engine.search import LedgerSearch
 from study.registry import verification
-from study.schema.errors import LedgerError
-from study.store.ledger import Ledger, open_storage
-from study.store.study import Study, open_study, reopened, write_study_file
+from study.store.study import Study, open_study, write_study_file
 from tests.study.command_line import here, write_spec
-from tests.study.made import asked, made_study
+from tests.study.made import made_study
 
 PASSWORD = "hunter2-very-secret"
 LEDGER = f"postgresql://maria:{PASSWORD}@127.0.0.1:9/optuna"
@@ -37,10 +35,10 @@ def refused(said: str, *parts: str) -> None:
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
-        ({"ledger": LEDGER}, ("ledger: postgresql://127.0.0.1:9/optuna ", "PGPASSWORD", "pgpass")),
+        ({"ledger": LEDGER}, ("ledger: postgresql://127.0.0.1:9/optuna is a URL", "or null.")),
         (
             {"ledger": f"postgresql://h/db?user=maria&password={PASSWORD}"},
-            ("ledger: postgresql://h/db is written with a password", "PGPASSWORD"),
+            ("ledger: postgresql://h/db is a URL, and a ledger is a file. Write the path of",),
         ),
         (
             {"tracking": TRACKING},
@@ -74,45 +72,35 @@ def test_a_command_line_with_one_is_refused(tmp_path: Path, command: str) -> Non
 
 
 def test_a_user_alone_is_no_password(tmp_path: Path) -> None:
-    addresses = {
-        "ledger": "postgresql://maria@h/db?sslmode=require",
-        "tracking": "postgresql://maria@h/mlflow",
-    }
-    here("plan", write_spec(tmp_path / "small.yaml", **addresses))
+    tracking = "postgresql://maria@h/mlflow?sslmode=require"
+    here("plan", write_spec(tmp_path / "small.yaml", tracking=tracking))
 
 
-@pytest.mark.parametrize("kind", ["mysql", "mysql+pymysql", "mariadb", "mssql+pyodbc", "oracle"])
-def test_a_ledger_in_another_database_is_refused(tmp_path: Path, kind: str) -> None:
-    spec = write_spec(tmp_path / "small.yaml", ledger=f"{kind}://me@127.0.0.1:9/db")
-    said = here("run", spec, "--storage", tmp_path / "storage", check=2)
-    assert said == (
-        f"ledger: {kind} at 127.0.0.1:9/db: no such kind of database can hold a"
-        " ledger. Write postgresql://USER@HOST:PORT/DATABASE, or the path of a file.\n"
-    )
-
-
-def test_whether_another_url_is_of_the_study_is_told_by_its_mark(study: Study) -> None:
-    """Where that of study.yaml does not answer."""
-    gone = "postgresql://127.0.0.1:9/optuna"
-    recorded = replace(study.recorded, ledger_made=True)
-    write_study_file(replace(study, plain={**study.plain, "ledger": gone}, recorded=recorded))
-    for mark in ("small", "another"):
-        url = f"sqlite:///{study.directory.parent / mark}.db"
-        ledger = Ledger(open_storage(study.directory, url), "small", mark)
-        ledger.open("focal", study.objectives)
-        asked(ledger, "focal")
-        spec = replace(study.spec, ledger=url)
-        if mark == "small":
-            found = preparation._by_its_ledger(spec, reopened(study.directory, None))
-            assert found is not None and [record.name for record in found.records()] == [
-                "focal/0000"
-            ]
-        else:
-            with pytest.raises(
-                LedgerError,
-                match=r"is of another study, .* study\.yaml names postgresql://127\.0\.0\.1",
-            ):
-                preparation._by_its_ledger(spec, reopened(study.directory, None))
+@pytest.mark.parametrize(
+    "url", ["sqlite:////x.db", "postgresql://127.0.0.1:9/db", "mysql+pymysql://h/db", "redis://h"]
+)
+def test_a_ledger_in_a_database_is_refused(study: Study, tmp_path: Path, url: str) -> None:
+    spec = write_spec(tmp_path / "other.yaml", name="other", ledger=url)
+    for command in ("plan", "run", "doctor"):
+        said = here(command, spec, "--storage", tmp_path / "storage", check=2)
+        assert said == (
+            f"other.yaml: ledger: {url} is a URL, and a ledger is a file. Write the path of a file"
+            " on this machine's own disk, or null.\n"
+        )
+    # A study of the time when it could be one.
+    file = study.directory / "study.yaml"
+    write_study_file(study.with_ledger(url))
+    before = file.read_bytes()
+    for command in ("status", "trials", "pareto", "answer", "audit", "sync", "run", "export"):
+        option = ("--name", "m") if command == "export" else ()
+        said = here(command, study.directory, *option, check=2)
+        made_by = r"calstudy \S+ \(commit \S+\) or an earlier one"
+        assert said.count("\n") == 1 and said.endswith(
+            "Use that version, or start again under a new name.\n"
+        )
+        assert f"study.yaml: ledger: is in a database, {url}: the study is of " in said
+        assert re.search(made_by, said)
+    assert file.read_bytes() == before
 
 
 def test_what_a_kill_left_of_a_study_file_goes_with_the_next_write(study: Study) -> None:

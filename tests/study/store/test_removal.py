@@ -158,7 +158,7 @@ def test_a_confirmation_is_not_slimmed(storage: Path) -> None:
 
 # ---- what a kill leaves, without a trained study -------------------------------------------------
 
-LEDGER = "postgresql://maria@127.0.0.1:9/optuna"
+LEDGER = "/nowhere/ledger.log"
 
 
 @pytest.fixture

@@ -130,20 +130,6 @@ def test_a_study_is_known_by_its_trials_too(restored: Path, lost: str) -> None:
         file.write_text(text)
 
 
-def test_a_database_that_is_gone_is_not_made_anew(tmp_path: Path) -> None:
-    database = tmp_path / "ledger.db"
-    words = run_in(tmp_path, f"sqlite:///{database}")
-    for lose in (lambda: database.rename(tmp_path / "away"), lambda: database.write_bytes(b"")):
-        lose()
-        before = content(tmp_path)
-        for command in (words, ("status", "small", "--storage", tmp_path)):
-            said = here(*command, check=2)
-            assert said.startswith("ledger: ") and str(database) in said and said.count("\n") == 1
-            assert content(tmp_path) == before
-    (tmp_path / "away").replace(database)
-    assert here_json("status", "small", "--storage", tmp_path)["methods"]["focal"]["complete"] == 2
-
-
 @pytest.mark.parametrize("recorded", [True, False])
 def test_a_study_without_trials_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recorded: bool

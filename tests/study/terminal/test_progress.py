@@ -253,8 +253,8 @@ def test_the_live_view_shows_methods_running_trials_and_the_front() -> None:
     ]
 
 
-def test_a_ledger_that_is_waited_for_is_one_line_of_the_view() -> None:
-    waits = "ledger: PostgreSQL at db:5432/ledgers does not answer; waiting (12 s)"
+def test_a_head_that_is_waited_for_is_one_line_of_the_view() -> None:
+    waits = "Ray: its head does not answer; waiting (12 s)"
     terminal = Terminal(100, 30)
     with Progress(SPEC, Trials({"focal": [], "mbls": []}), terminal.console) as progress:
         progress.started(record("mbls", 0, "running"))
@@ -268,7 +268,7 @@ def test_a_ledger_that_is_waited_for_is_one_line_of_the_view() -> None:
     piped, out = view({"focal": [], "mbls": []})
     for line in (waits.replace("12", "0"), waits, None, None):
         piped.waiting(line)
-    assert out.getvalue().splitlines() == [waits.replace("12", "0"), "the ledger answers again."]
+    assert out.getvalue().splitlines() == [waits.replace("12", "0"), "Ray answers again."]
 
 
 def test_parameters_are_named_by_their_last_word_where_that_says_enough() -> None:

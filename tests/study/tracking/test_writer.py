@@ -3,7 +3,7 @@
 import json
 import os
 import sqlite3
-from contextlib import closing, nullcontext
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -101,13 +101,7 @@ def test_a_trial_as_mlflow_has_it(storage: Path) -> None:
 
 
 def test_its_study_as_mlflow_has_it(storage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # No server.
-    monkeypatch.setattr("study.store.driver_lock.driver_lock", lambda *of, **how: nullcontext())
-    addresses = {
-        "tracking": "postgresql://maria@host/mlflow",
-        "ledger": "postgresql://maria@h/db",
-    }
-    study = make_study(storage, **addresses, result="best_nll")
+    study = make_study(storage, tracking="postgresql://maria@host/mlflow", result="best_nll")
     sync(study, embedded_tracking(storage))
     client = MlflowClient(embedded_tracking(storage))
     (parent,) = children(client, study)[""]
@@ -136,10 +130,7 @@ def test_its_study_as_mlflow_has_it(storage: Path, monkeypatch: pytest.MonkeyPat
     assert client.get_run(parent.info.run_id).data.tags["mlflow.note.content"] == "as I see it"
     artifact = storage / "artifacts" / "small" / parent.info.run_id / "artifacts" / "study.yaml"
     stored = yaml.safe_load(artifact.read_text())
-    assert (stored["tracking"], stored["ledger"]) == (
-        "postgresql://host/mlflow",
-        "postgresql://h/db",
-    )
+    assert stored["tracking"] == "postgresql://host/mlflow"
     assert stored["methods"][0]["label"] == "focal" and stored["recorded"]["id"] == study.id
     everything = (storage / "mlflow.db").read_bytes() + artifact.read_bytes()
     assert b"maria" not in everything
@@ -334,7 +325,7 @@ def test_the_studys_run_ends_though_its_ledger_is_away(
     runs.resume()
 
     def away(study: ToldStudy) -> None:
-        raise LedgerError("the ledger at postgresql://h does not answer")
+        raise LedgerError("the ledger /mount/ledger.log is missing")
 
     monkeypatch.setattr(ToldStudy, "records", away)
     runs.end(True)
