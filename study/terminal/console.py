@@ -159,6 +159,19 @@ env_option = click.option(
     help="Environment variable whose value here the driver gets (PGPASSWORD); may be repeated.",
 )
 
+
+def removed_option(name: str, mend: str, takes_value: bool = False) -> Callable[[Any], Any]:
+    """An option of an earlier version: refused in a line that says what to do instead."""
+
+    def refuse(context: click.Context, option: click.Parameter, given: object) -> None:
+        if given:
+            raise click.UsageError(f"there is no {name} any more. {mend}")
+
+    return click.option(
+        name, is_flag=not takes_value, expose_value=False, hidden=True, callback=refuse
+    )
+
+
 cpus_option = click.option(
     "--cpus",
     type=click.IntRange(min=1),
