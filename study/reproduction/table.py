@@ -36,6 +36,7 @@ AFTER = ("nll", "ece_grid")
 # What a temperature has none of before it is fitted.
 OF_A_TEMPERATURE = ("temperature", "temperature_distance")
 OF_WRONG_AND_RIGHT = ("nll_wrong", "nll_right")
+RULE_OF_TATA = "sample_prioritization"  # of ECE, in their released code
 EVERY_NETWORK = "all"  # the key of `published` in a table without networks
 
 
@@ -380,10 +381,9 @@ def check_labels(table: PaperTable, specs: Mapping[str, StudySpec]) -> None:
     specs: by name in the table. Imports torch. Raises SpecError of the table's file.
     """
     from trainables.config import build
-    from trainables.metrics.conventions import CONVENTIONS
     from trainables.model import Model
 
-    metrics = [*described(), *OF_A_TEMPERATURE, *OF_WRONG_AND_RIGHT, *CONVENTIONS]
+    metrics = [*described(), *OF_A_TEMPERATURE, *OF_WRONG_AND_RIGHT, RULE_OF_TATA]
     with located(table.file.name):
         for place, row in enumerate(table.rows):
             labels = [variant.label for variant in specs[row.study].variants]
