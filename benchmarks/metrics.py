@@ -18,10 +18,9 @@ from functools import partial
 
 import torch
 
-from benchmarks.compare import peers
+from benchmarks.compare import conventions, peers
 from benchmarks.compare.inputs import random
 from trainables import metrics
-from trainables.metrics import conventions
 from trainables.metrics.shared import post_hoc
 from trainables.metrics.shared.temperature_of_ece import fit_temperature_by_ece
 from trainables.outputs.predictions import Predictions

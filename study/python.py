@@ -93,14 +93,13 @@ class Study:
 
         Run again with more trials or methods, it goes on. Raises SpecError if it is invalid.
         """
-        from study.analysis.taken import begun_with_fronts
         from study.schema.reading import parse_spec
 
         if isinstance(spec, Mapping):
             parsed = _with_data(spec, _text(storage))
         else:
             parsed = parse_spec(Path(spec))
-        read, _ = begun_with_fronts(parsed, _text(storage))
+        read, _ = store.begun(parsed, _text(storage))
         root = store.storage_root(_text(storage), read.storage)
         return cls(root / read.name, read, parsed.file_name)
 

@@ -23,10 +23,10 @@ from typing import NamedTuple
 from torch import Tensor
 
 from benchmarks.compare import peers
+from benchmarks.compare.conventions import CONVENTIONS
 from benchmarks.compare.inputs import INPUTS, Case
 from trainables.methods import brier, confidence_penalty, focal, label_smoothing, mmce
 from trainables.metrics import binned, classwise, kernel, out_of_distribution, scores, smooth
-from trainables.metrics.conventions import CONVENTIONS
 from trainables.metrics.shared import post_hoc
 
 TOLERANCE = 1e-5

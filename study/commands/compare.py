@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -17,9 +15,9 @@ from study.terminal.console import (
     objectives_option,
     plain_head,
     print_json,
+    removed_option,
     storage_option,
 )
-from trainables.problems import FieldError
 
 if TYPE_CHECKING:
     from study.answer.two_studies import Pair, Side
@@ -28,12 +26,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("study", metavar="A")
 @click.argument("other", metavar="B")
-@click.option(
-    "--figure",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="F",
-    help="Draw both fronts: .png, .pdf or .svg.",
-)
+@removed_option("--figure", "Both fronts are printed; --json has their values.", takes_value=True)
 @objectives_option
 @interval_option
 @storage_option
@@ -41,7 +34,6 @@ if TYPE_CHECKING:
 def compare(
     study: str,
     other: str,
-    figure: Path | None,
     objectives: str | None,
     level: float,
     storage: str | None,
@@ -49,9 +41,9 @@ def compare(
 ) -> None:
     """Compare two studies: specs, answers and fronts.
 
-    By the objectives that both have, or --objectives. Fronts are put on the same axes, and the
-    models of the two answers compared, only where the validation samples are the same; else it says
-    why they are not. Values on test are those of confirmations: nothing is opened.
+    By the objectives that both have, or --objectives. Fronts, and the models of the two
+    answers, are compared only where the validation samples are the same; else it says why they are
+    not. Values on test are those of confirmations: nothing is opened.
 
     `calstudy report A B` writes a page, or a table, of several studies.
     """
@@ -59,24 +51,10 @@ def compare(
     from study.store.study import open_study
 
     pair = pair_of(open_study(study, storage), open_study(other, storage), objectives, level)
-    if figure is not None:
-        _draw(pair, figure)
     if as_json:
         print_json(_plain(pair, level))
         return
     _print(pair, level)
-    if figure is not None:
-        console.say(f"wrote {figure}")
-
-
-def _draw(pair: Pair, figure: Path) -> None:
-    if pair.apart:
-        found = f"no fronts on the same axes: the validation data differ ({pair.apart})"
-        raise FieldError("--figure", found, "Leave it out.")
-    from study.report.front_figure import write_figure
-    from study.report.two_fronts import draw_two_fronts
-
-    write_figure(figure, partial(draw_two_fronts, pair))
 
 
 # ---- as text -------------------------------------------------------------------------------------
@@ -95,9 +73,7 @@ def _print(pair: Pair, level: float) -> None:
             " both studies."
         )
     if pair.apart:
-        console.say(
-            f"The fronts are not on the same axes: the validation data differ ({pair.apart})."
-        )
+        console.say(f"The fronts are not compared: the validation data differ ({pair.apart}).")
     else:
         rows = [(side.name, record) for side in pair.sides for record in side.front]
         console.print(two_fronts_table(rows, pair.objectives, pair.joint_front))

@@ -21,6 +21,7 @@ from study.terminal.console import (
     interval_option,
     json_option,
     print_json,
+    removed_option,
 )
 from trainables import metrics
 from trainables.kinds import count_of
@@ -49,7 +50,6 @@ class Request:
     bins: int
     level: float | None  # of the intervals; None: there are none
     post_hoc: bool
-    conventions: bool
     ood: Path | None
     normalize: bool  # divide probabilities by their sum
 
@@ -64,7 +64,6 @@ class Evaluation:
     metrics: dict[str, float]  # before and, with the prefix `ts_`, after temperature scaling
     intervals: dict[str, Interval] | None
     post_hoc: dict[str, dict[str, float]]
-    conventions: dict[str, float]
     apart: dict[str, float]  # how well uncertainty separates the samples of `ood`
     impossible: list[int]  # the rows whose label has probability 0
 
@@ -74,8 +73,10 @@ class Evaluation:
 @click.option(
     "--metrics", "named", metavar="NAMES", help="These metrics instead, such as ece,skce."
 )
-@click.option("--all", "every", is_flag=True, help="Every metric, --conventions and --post-hoc.")
-@click.option("--conventions", is_flag=True, help="Also ECE as other libraries compute it.")
+@click.option("--all", "every", is_flag=True, help="Every metric, and --post-hoc.")
+@removed_option(
+    "--conventions", "ece is (lo, hi]; a checkout's `make compare` has it beside other libraries'."
+)
 @click.option(
     "--post-hoc", "post_hoc", is_flag=True, help="Also other post-hoc calibration, cross-fitted."
 )
@@ -104,7 +105,6 @@ def evaluate(
     file: Path,
     named: str | None,
     every: bool,
-    conventions: bool,
     post_hoc: bool,
     intervals: bool,
     level: float,
@@ -128,11 +128,10 @@ def evaluate(
         bins,
         level if intervals else None,
         post_hoc or every,
-        conventions or every,
         ood,
         normalize,
     )
-    if every or named or conventions or post_hoc or intervals:
+    if every or named or post_hoc or intervals:
         with errors.status("") as status:
             found = _evaluated(asked, status.update)
     else:
@@ -189,7 +188,6 @@ def _evaluated(asked: Request, say: Say) -> Evaluation:
             _measured(predictions, asked, say),
             _intervals(predictions, asked, say),
             _post_hoc(predictions, asked, say),
-            _conventions(predictions, asked, say),
             apart,
             predictions.impossible().tolist(),
         )
@@ -249,17 +247,6 @@ def _intervals(predictions: Predictions, asked: Request, say: Say) -> dict[str, 
     }
 
 
-def _conventions(predictions: Predictions, asked: Request, say: Say) -> dict[str, float]:
-    if not asked.conventions:
-        return {}
-    from trainables.metrics import conventions
-
-    say("ECE in other libraries")
-    return conventions.by_convention(
-        predictions.logits, predictions.labels, asked.bins, predictions.groups, predictions.probs
-    )
-
-
 def _post_hoc(predictions: Predictions, asked: Request, say: Say) -> dict[str, dict[str, float]]:
     """{fit: its cross-fitted metrics; for a temperature, also the one fitted on the whole file}."""
     if not asked.post_hoc:
@@ -304,7 +291,6 @@ def _apart(predictions: Predictions, asked: Request, ood: Path) -> dict[str, flo
 def _plain(asked: Request, found: Evaluation) -> dict[str, object]:
     """The evaluation for JSON; what was not asked for is absent."""
     from study.terminal.tables import finite
-    from trainables.metrics.conventions import convention
 
     plain: dict[str, object] = {
         "num_samples": found.samples,
@@ -318,19 +304,15 @@ def _plain(asked: Request, found: Evaluation) -> dict[str, object]:
     if asked.level is not None and found.intervals is not None:
         plain["intervals"] = {name: one.ends() for name, one in found.intervals.items()}
         plain |= {"resamples": _resamples(asked.level), "level": asked.level}
-    others = finite(found.conventions)
     parts = {
         "post_hoc": {name: finite(row) for name, row in found.post_hoc.items()},
-        "conventions": {
-            name: {**convention(name)._asdict(), "value": value} for name, value in others.items()
-        },
         "out_of_distribution": found.apart,
     }
     return plain | {name: part for name, part in parts.items() if part}
 
 
 def _print(asked: Request, found: Evaluation) -> None:
-    from study.terminal.tables import conventions_table, metrics_table, post_hoc_table
+    from study.terminal.tables import metrics_table, post_hoc_table
 
     groups = "" if found.groups is None else f" in {found.groups:,} groups"
     console.say(
@@ -351,8 +333,6 @@ def _print(asked: Request, found: Evaluation) -> None:
         console.say(_infinite(found.impossible))
     if found.post_hoc:
         console.print(post_hoc_table(found.post_hoc))
-    if found.conventions:
-        console.print(conventions_table(found.conventions))
     if found.apart:
         console.print(metrics_table(found.apart, title=f"out of distribution: {asked.ood}"))
 

@@ -136,7 +136,6 @@ def _planned(
     file: Path, trials: int | None, probe: bool, where: Where, storage: str | None
 ) -> Planned:
     """The study of the file; raises what `run` would raise."""
-    from study.analysis.taken import spec_and_study_with_fronts
     from study.engine.preparation import (
         check_machine,
         digest_begun,
@@ -146,9 +145,9 @@ def _planned(
     from study.engine.stack_size import room_here, stacks_of
     from study.machines.ray_session import ClusterError
     from study.store.place import check_place
-    from study.store.study import storage_root
+    from study.store.study import spec_and_study, storage_root
 
-    study, opened = spec_and_study_with_fronts(file, storage, trials=trials)
+    study, opened = spec_and_study(file, storage, trials=trials)
     folder = storage_root(storage, study.storage) / study.name
     check_place(file.name, folder, study.ledger)
     begun = digest_begun(study, folder, opened)
@@ -265,7 +264,6 @@ def _plain(found: Planned, explained: bool) -> dict[str, object]:
         "warnings": [
             *_data_notes(study, found.prepared),
             *advice(study),
-            *(one.note for one in study.taken if one.note),
         ],
     }
     if found.probed is not None and found.whole is not None:
@@ -425,7 +423,6 @@ def _print_aims(study: StudySpec, prepared: Prepared) -> None:
 
 
 def _print_methods(study: StudySpec) -> None:
-    from study.analysis.taken import taken_lines
     from study.schema.variant import first_standings
 
     made = Table("method", "searched", "tried first")
@@ -439,8 +436,6 @@ def _print_methods(study: StudySpec) -> None:
             ", ".join(f"{count} {status}" for status, count in counts.items()),
         )
     console.print(made)
-    for line in taken_lines(study):
-        console.say(line)
     _print_kept(study)
 
 

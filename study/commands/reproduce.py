@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -17,6 +16,7 @@ from study.terminal.console import (
     json_option,
     print_json,
     refuse_cpus,
+    removed_option,
     storage_option,
     tracking_option,
 )
@@ -51,16 +51,8 @@ if TYPE_CHECKING:
     metavar="PATH|SETTINGS",
     help="The data elsewhere, or other data: a path, or settings as in a study.",
 )
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "md", "latex", "csv"]),
-    default="text",
-    show_default=True,
-)
-@click.option(
-    "--output", type=click.Path(path_type=Path, dir_okay=False), metavar="F", help="File to write."
-)
+@removed_option("--format", "The table is text; --json has all of it.", takes_value=True)
+@removed_option("--output", "The table goes to standard output: add > FILE.", takes_value=True)
 @click.option("--address", metavar="A", help="Ray cluster to train on; default: this machine.")
 @wait_options
 @cpus_option
@@ -74,8 +66,6 @@ def reproduce(
     network: str | None,
     option: str | None,
     data: str | None,
-    form: str,
-    output: Path | None,
     address: str | None,
     wait: Wait,
     cpus: int | None,
@@ -90,17 +80,12 @@ def reproduce(
     resume after an interruption (exit code 75), run the same command again; with more --seeds it
     adds some. The table goes to standard output, everything else to standard error.
 
-    A cell `agrees` or `differs` by our seeds alone, or `cannot be judged`, with the reason. There
-    is no verdict on a table as a whole.
+    The paper's claims that one method is better than another are judged by paired seeds.
     """
     refuse_cpus(cpus, address)
     if table is None:
         _list(as_json)
         return
-    if as_json and form != "text":
-        raise click.UsageError("use only one of --json and --format.")
-    if output is not None and form == "text" and not as_json:
-        raise click.UsageError("--output needs a --format: md, latex or csv, or --json.")
     with Ending(errors, errors) as stopping:
         stopping.resume = _resumes()
         with Steps(errors) as steps:
@@ -116,7 +101,7 @@ def reproduce(
         ended = _studies(asked, place, stopping)
         lacking = {name: one.untracked for name, one in ended.items() if one.untracked}
         shown = _reproduction(asked, ended)
-        _write(shown, "json" if as_json else form, output)
+        _write(shown, as_json)
         for name, why in lacking.items():
             errors.say(f"{name} is not whole in MLflow yet ({why}); run the same command again.")
         if lacking:
@@ -236,56 +221,44 @@ def _reproduction(asked: Asked, ended: dict[str, Reproduced]) -> Reproduction:
 # ---- what is shown -------------------------------------------------------------------------------
 
 
-def _write(found: Reproduction, form: str, output: Path | None) -> None:
-    from study.reproduction import written
-    from trainables.files.output import write_output
+def _write(found: Reproduction, as_json: bool) -> None:
+    from study.reproduction.words import (
+        CLAIM_HEADINGS,
+        CLAIMS_CAPTION,
+        claim_text,
+        figure,
+        heading,
+        lines_above,
+        lines_below,
+        ours,
+        parts,
+        to_plain,
+    )
 
-    if form == "text":
-        _print(found)
+    if as_json:
+        print_json(to_plain(found))
         return
-    if form == "json" and output is None:
-        print_json(written.to_plain(found))
-        return
-    makers = {
-        "md": written.to_markdown,
-        "latex": written.to_latex,
-        "csv": written.to_csv,
-        "json": written.to_json,
-    }
-    text = makers[form](found)
-    if output is None:
-        click.echo(text, nl=False)
-        return
-    write_output(output, text.encode())
-    errors.say(f"wrote {output}")
-
-
-def _print(found: Reproduction) -> None:
-    from study.reproduction.words import CLAIMS_CAPTION, Reasons, heading, lines_above, parts
-    from study.reproduction.written import CLAIM_HEADINGS, alone_of, cells_of, claims_of
-
-    reasons = Reasons()
     console.print(found.table.title, style="bold")
     for line in lines_above(found):
         console.say(line)
     compared, own = parts(found)
     for column in compared:
-        made = Table("method", ">published", ">ours", "verdict", title=heading(column))
-        for cells in cells_of(found, column, reasons):
-            made.add_row(*cells)
+        made = Table("method", ">published", ">ours", title=heading(column))
+        for row, cell in found.cells[column.name].items():
+            made.add_row(row, figure(column, cell.published), ours(column, cell))
         console.print(made)
     if own:
         made = Table("method", *(f">{heading(column)}" for column in own), title="ours alone")
-        for alone in alone_of(found, own, reasons):
-            made.add_row(*alone)
+        for row in found.seeds:
+            made.add_row(row, *(ours(column, found.cells[column.name][row]) for column in own))
         console.print(made)
     if found.findings:
         made = Table(*_aligned(CLAIM_HEADINGS), title="the paper's claims")
-        for claim in claims_of(found, reasons):
-            made.add_row(*claim)
+        for claim, finding in zip(found.table.claims, found.findings, strict=True):
+            made.add_row(*claim_text(claim, finding, found.table.column(claim.column)))
         console.print(made)
         console.say(CLAIMS_CAPTION)
-    for line in reasons.lines():
+    for line in lines_below(found):
         console.say(line)
 
 
@@ -295,7 +268,7 @@ def _aligned(names: tuple[str, ...]) -> list[str]:
 
 
 def _list(as_json: bool) -> None:
-    """Every table: networks, trainings, hours and what is unknown."""
+    """Every table: networks, trainings and hours."""
     from study.reproduction.table import packaged_tables, read_table, trainings_of
 
     tables = [read_table(file) for file in packaged_tables().values()]
@@ -319,8 +292,6 @@ def _list(as_json: bool) -> None:
         console.print(f"{table.name}: {table.title}", style="bold")
         if not any(table.published.values()):
             console.say("  no published numbers: ours alone")
-        for doubt in (*table.uncertain, *table.unknown):
-            console.say(f"  unknown: {doubt.what}")
 
 
 def _listed(table: PaperTable) -> dict[str, object]:
@@ -336,5 +307,4 @@ def _listed(table: PaperTable) -> dict[str, object]:
         "hours_estimate": hours or table.hours,
         "options": {name: option.what for name, option in table.options.items()},
         "published": any(table.published.values()),
-        "unknown": [doubt.what for doubt in (*table.uncertain, *table.unknown)],
     }

@@ -110,16 +110,15 @@ def _asked(
     reference: str, storage: str | None, tracking: str | None, trials: int | None, trust: bool
 ) -> _Asked:
     """The study of a spec, or that of a record, of which it first says what it takes from it."""
-    from study.analysis.taken import spec_and_study_with_fronts
     from study.schema.spec import refuse_confirmation
     from study.store.from_record import find_to_run, open_to_go_on, recorded_spec, taken_from
-    from study.store.study import storage_root
+    from study.store.study import spec_and_study, storage_root
 
     found = find_to_run(reference, storage)
     if found.note:
         console.say(found.note)
     if found.directory is None:
-        study, opened = spec_and_study_with_fronts(found.file, storage, trials=trials)
+        study, opened = spec_and_study(found.file, storage, trials=trials)
         refuse_confirmation(study, found.file.name)
         root = storage_root(storage, study.storage)
         return _Asked(study, found.file.name, root, tracking, opened)

@@ -127,9 +127,6 @@ def run_study(
     make_folders(spec, directory, stored)
     if line := kept_line(spec):
         display.say(line)
-    for taken in spec.taken:
-        if taken.note:
-            display.say(f"warning: {taken.note}")
     with (
         driver_lock(directory, spec.ledger),
         display.steps() as steps,

@@ -208,8 +208,6 @@ def _candidate(
         facts["columns"] = list(inputs.columns)
     if record.extensions:
         facts["extensions"] = record.extensions
-    if notes := [one.note for one in search_of(study).spec.taken if one.note]:
-        facts["selected_before"] = notes
     facts |= {name: found for name, found in confirmed.items() if found}
     return Candidate(classifier, split, probs, difference, record, facts, answer, vocabulary)
 

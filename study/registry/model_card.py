@@ -65,7 +65,6 @@ def card(facts: Facts, name: str, answer: Sequence[str] = ()) -> str:
         notes.append(f"{note.capitalize()}.")
     if doubt := temperature_note(facts["temperature"], trial["accuracy"], facts["num_samples"]):
         notes.append(doubt)
-    notes += map(first_upper, facts.get("selected_before", ()))
     if by_hand := facts.get("selected_for"):
         notes.append(f"{first_upper(by_hand)}.")
     reasons = []

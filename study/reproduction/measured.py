@@ -19,8 +19,7 @@ from study.uncertainty.resampling import BINS, Draws, Floats, product
 from trainables import metrics
 from trainables.machine import in_threads
 from trainables.metrics.binned import equal_width_index
-from trainables.metrics.conventions import CONVENTIONS
-from trainables.metrics.scores import negative_log_likelihood
+from trainables.metrics.scores import negative_log_likelihood, top_label
 from trainables.metrics.shared.post_hoc import (
     HIGHEST,
     LOWEST,
@@ -41,9 +40,9 @@ STEP = 0.02  # in log T, between which the resampled NLL's slope is interpolated
 class Measure(NamedTuple):
     """What a cell shows: a metric, raw or after a temperature of FITS.
 
-    Metrics: those of `trainables.metrics.described` and of CONVENTIONS; `temperature`;
-    `temperature_distance`, |log T|; `nll_right` and `nll_wrong`, the mean NLL of right and of wrong
-    samples.
+    Metrics: those of `trainables.metrics.described`; `temperature`; `temperature_distance`,
+    |log T|; `nll_right` and `nll_wrong`, the mean NLL of right and of wrong samples;
+    `sample_prioritization`, ECE as the released code of Tata et al. 2022 computes it.
     """
 
     metric: str
@@ -111,13 +110,24 @@ def _of_temperatures(temperatures: Floats) -> dict[str, Floats]:
 def _value(name: str, scaled: Predictions) -> float:
     logits = scaled.logits
     labels = scaled.labels
-    if name in CONVENTIONS:
-        return float(CONVENTIONS[name].value(logits, labels, BINS))
+    if name == "sample_prioritization":
+        return _ece_below_one(logits, labels)
     if name in ("nll_right", "nll_wrong"):
         chosen = (logits.argmax(dim=-1) == labels) == (name == "nll_right")
         return float(negative_log_likelihood(logits[chosen], labels[chosen]))
     found = metrics.measure(logits, labels, [name], BINS, groups=scaled.groups)
     return found.get(name, math.nan)
+
+
+def _ece_below_one(logits: torch.Tensor, labels: torch.Tensor) -> float:
+    """ECE over bins [lo, hi) in float32, of the samples whose confidence is not 1.0."""
+    _, hits = top_label(logits, labels)
+    confidence = logits.float().softmax(dim=-1).amax(dim=-1)
+    kept = confidence < 1
+    below = confidence[kept].double()
+    index = torch.bucketize(below, torch.linspace(0, 1, BINS + 1).double(), right=True) - 1
+    gaps = torch.zeros(BINS, dtype=torch.float64).index_add(0, index, hits[kept] - below)
+    return float(gaps.abs().sum() / len(below))
 
 
 # ---- the spread of the validation split ----------------------------------------------------------

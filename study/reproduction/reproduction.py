@@ -1,24 +1,17 @@
-"""A table with our results beside the published ones: verdicts by column and row, and claims."""
+"""A table with our results beside the published ones, by column and row, and its claims."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain
 
 from study.answer.confirmation import Confirmation, Confirmed, results_of
+from study.reproduction.cells import Cell, cell_of
 from study.reproduction.claims import CANNOT, Finding, Pair, judge_claims
 from study.reproduction.measured import Measure, Model, measured, resampled_means, variance
 from study.reproduction.studies import Asked
 from study.reproduction.table import Column, PaperTable, Row
-from study.reproduction.verdict import (
-    Cell,
-    Verdict,
-    differing_by_chance,
-    judge_column,
-    rounding_of,
-)
 from study.store.files import checked_file, stored_predictions
 from study.store.openings import TEST_FILE, came_to_nothing
 from study.store.study import Study
@@ -44,11 +37,10 @@ class Seeds:
 
 @dataclass(frozen=True)
 class Reproduction:
-    """verdicts: by column, then row. findings: of the table's claims, in order. studies: with
-    rows."""
+    """cells: by column, then row. findings: of the table's claims, in order. studies: with rows."""
 
     asked: Asked
-    verdicts: Mapping[str, Mapping[str, Verdict]]
+    cells: Mapping[str, Mapping[str, Cell]]
     findings: Sequence[Finding]
     studies: Sequence[Study]
     seeds: Mapping[str, int]  # by row
@@ -58,17 +50,6 @@ class Reproduction:
     @property
     def table(self) -> PaperTable:
         return self.asked.table
-
-    @cached_property
-    def judged(self) -> list[Verdict]:
-        """The cells that agree or differ."""
-        found = chain(*(of_rows.values() for of_rows in self.verdicts.values()))
-        return [verdict for verdict in found if verdict.is_judged]
-
-    @property
-    def by_chance(self) -> float:
-        """How many of the judged cells would differ if every protocol were the paper's."""
-        return differing_by_chance(self.judged)
 
     @property
     def samples(self) -> int:
@@ -88,17 +69,13 @@ def reproduction_of(asked: Asked, studies: Mapping[str, Study]) -> Reproduction:
         confirmation = confirmed[row.study]
         of_label = {one.label: one for one in confirmation.rows}
         rows[row.name] = _seeds(confirmation, of_label[row.label], _measures(table.columns, row))
-    verdicts = {
-        column.name: judge_column(
-            {row.name: _cell(asked, column, row, rows[row.name]) for row in table.rows},
-            table.runs or 1,
-            rounding_of(column.digits, column.step),
-        )
+    cells = {
+        column.name: {row.name: _cell(asked, column, row, rows[row.name]) for row in table.rows}
         for column in table.columns
     }
     return Reproduction(
         asked,
-        verdicts,
+        cells,
         _findings(asked, rows),
         tuple(studies.values()),
         {name: len(found.values) for name, found in rows.items()},
@@ -152,27 +129,12 @@ def _cell(asked: Asked, column: Column, row: Row, seeds: Seeds) -> Cell:
     """In the column's unit."""
     measure = _measures([column], row)[column.name]
     scale = 100.0 if column.percent else 1.0
-    return Cell(
-        tuple(scale * values[measure] for values in seeds.values.values()),
+    return cell_of(
+        [scale * values[measure] for values in seeds.values.values()],
         asked.table.published_at(asked.published_network, row.name, column.name),
         scale**2 * variance(seeds.resampled.get(measure)),
-        tuple(_doubts(asked, column, row)),
         seeds.failed,
     )
-
-
-def _doubts(asked: Asked, column: Column, row: Row) -> Iterable[str]:
-    """Why the cell cannot be judged, whatever its values are."""
-    table = asked.table
-    network = asked.published_network
-    if asked.short:
-        yield SHORT
-    if asked.other_data is not None:
-        yield f"other data: {asked.other_data}"
-    for word, doubts in (("uncertain source", table.uncertain), ("unknown", table.unknown)):
-        for doubt in doubts:
-            if doubt.covers(network, row.name, column.name):
-                yield f"{word}: {doubt.what}"
 
 
 def _findings(asked: Asked, rows: Mapping[str, Seeds]) -> list[Finding]:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from search_spaces import strict_yaml
+from study.reproduction.claims import FEWEST_PAIRS
 from study.reproduction.table import PaperTable, StudyEntry
-from study.reproduction.verdict import FEWEST_SEEDS
 from study.schema.errors import SpecError, located
 from study.schema.reading import ParsedSpec, parse_mapping
 from study.store.study import Study, reopened
@@ -114,11 +114,11 @@ class Asked:
         return found
 
     def _seeds(self, entry: StudyEntry, plain: Mapping[str, Any], stored: Study | None) -> int:
-        """As asked, else enough to judge a cell; never fewer than the study has."""
+        """As asked, else enough to judge a claim; never fewer than the study has."""
         if entry.seeds is not None:
             return entry.seeds
         own = int(plain.get("trials", 1))
-        usual = own if self.short else max(own, FEWEST_SEEDS)
+        usual = own if self.short else max(own, FEWEST_PAIRS)
         return max(self.seeds or usual, 0 if stored is None else stored.planned)
 
     @cached_property

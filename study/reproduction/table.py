@@ -36,6 +36,7 @@ AFTER = ("nll", "ece_grid")
 # What a temperature has none of before it is fitted.
 OF_A_TEMPERATURE = ("temperature", "temperature_distance")
 OF_WRONG_AND_RIGHT = ("nll_wrong", "nll_right")
+RULE_OF_TATA = "sample_prioritization"  # of ECE, in their released code
 EVERY_NETWORK = "all"  # the key of `published` in a table without networks
 
 
@@ -90,21 +91,6 @@ class Row(Settings):
 
 
 @dataclass(frozen=True)
-class Doubt(Settings):
-    """What keeps cells from being judged. An absent list names all; an empty one none."""
-
-    what: str = text(doc="the doubt, in words")
-    networks: tuple[str, ...] | None = None
-    rows: tuple[str, ...] | None = None
-    columns: tuple[str, ...] | None = None
-
-    def covers(self, network: str | None, row: str, column: str) -> bool:
-        """Whether it is about this cell. network: None in a table without networks."""
-        named = ((self.networks, network), (self.rows, row), (self.columns, column))
-        return all(names is None or one in names for names, one in named)
-
-
-@dataclass(frozen=True)
 class Claim(Settings):
     """A sentence of the paper as a direction: a row's column lies below, or above, another."""
 
@@ -137,8 +123,6 @@ class PaperTable:
     runs: int | None = None
     options: dict[str, Option] = field(default_factory=dict)
     published: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
-    uncertain: tuple[Doubt, ...] = ()
-    unknown: tuple[Doubt, ...] = ()
     notes: tuple[str, ...] = ()
     claims: tuple[Claim, ...] = ()
 
@@ -168,6 +152,7 @@ class PaperTable:
 
 
 KEYS = [spec.name for spec in fields(PaperTable) if spec.name not in ("name", "file")]
+REMOVED = {"uncertain", "unknown"}
 REQUIRED = ("title", "source", "studies", "columns", "rows")
 
 
@@ -218,6 +203,9 @@ def read_table(file: Path) -> PaperTable:
     """The table in a file. Raises SpecError for any mistake but those of `check_labels`."""
     with located(file.name):
         plain = strict_yaml.read(file)
+        if isinstance(plain, Mapping):
+            for key in REMOVED & plain.keys():
+                raise FieldError(key, "is no key any more", "Write it as a sentence under `notes`.")
         check_keys(plain, "table", KEYS, REQUIRED)
         return _parsed(plain, file)
 
@@ -257,8 +245,6 @@ def _parsed(plain: Mapping[str, Any], file: Path) -> PaperTable:
             for name, entry in mapping_of(plain, "options").items()
         },
         published=_published(plain, known),
-        uncertain=tuple(_doubts(plain, "uncertain", known)),
-        unknown=tuple(_doubts(plain, "unknown", known)),
         notes=tuple(_notes(plain)),
         claims=tuple(_claims(plain, known)),
     )
@@ -338,16 +324,6 @@ def _published(plain: Mapping[str, Any], known: Known) -> dict[str, dict[str, di
     return found
 
 
-def _doubts(plain: Mapping[str, Any], key: str, known: Known) -> Iterator[Doubt]:
-    for place, entry in enumerate(list_of(plain, key)):
-        where = f"{key}[{place}]"
-        doubt = record_of(Doubt, entry, where)
-        for part in ("networks", "rows", "columns"):
-            for name in getattr(doubt, part) or ():
-                check_name(f"{where}.{part}", name, getattr(known, part), part.removesuffix("s"))
-        yield doubt
-
-
 def _claims(plain: Mapping[str, Any], known: Known) -> Iterator[Claim]:
     for place, entry in enumerate(list_of(plain, "claims")):
         where = f"claims[{place}]"
@@ -380,10 +356,9 @@ def check_labels(table: PaperTable, specs: Mapping[str, StudySpec]) -> None:
     specs: by name in the table. Imports torch. Raises SpecError of the table's file.
     """
     from trainables.config import build
-    from trainables.metrics.conventions import CONVENTIONS
     from trainables.model import Model
 
-    metrics = [*described(), *OF_A_TEMPERATURE, *OF_WRONG_AND_RIGHT, *CONVENTIONS]
+    metrics = [*described(), *OF_A_TEMPERATURE, *OF_WRONG_AND_RIGHT, RULE_OF_TATA]
     with located(table.file.name):
         for place, row in enumerate(table.rows):
             labels = [variant.label for variant in specs[row.study].variants]

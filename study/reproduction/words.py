@@ -1,16 +1,17 @@
-"""What a reproduction says in words: headings, cells, reasons, and the lines above the table."""
+"""What a reproduction says: headings, cells, the lines around the table; and all of it as JSON."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 
 from study.answer.phrases import counted, data_of
+from study.reproduction.cells import Cell
 from study.reproduction.claims import Finding
 from study.reproduction.reproduction import Reproduction
 from study.reproduction.table import EVERY_NETWORK, Claim, Column
-from study.reproduction.verdict import ALONE, DIFFERS, FAILED, Verdict
 from trainables.metrics import describe, described
+from trainables.plain import Plain
 
 AFTER = {"ece_grid": "after T by ECE", "nll": "after T by NLL"}
 NAMES = {
@@ -38,17 +39,13 @@ def heading(column: Column) -> str:
 
 def figure(column: Column, value: float | None) -> str:
     """A value as the column prints it; `-` for none."""
-    if value is None or not math.isfinite(value):
-        return "-"
-    return f"{value:.{column.digits}f}"
+    return "-" if value is None else f"{value:.{column.digits}f}"
 
 
-def ours(column: Column, verdict: Verdict) -> str:
+def ours(column: Column, cell: Cell) -> str:
     """`4.21 ± 0.30`: the mean over seeds, and the half-width of its interval."""
-    mean = figure(column, verdict.mean)
-    if verdict.mean is None or verdict.half is None:
-        return mean
-    return f"{mean} ± {_half(column, verdict.half)}"
+    mean = figure(column, cell.mean)
+    return mean if cell.half is None else f"{mean} ± {_half(column, cell.half)}"
 
 
 def _half(column: Column, half: float) -> str:
@@ -59,51 +56,17 @@ def _half(column: Column, half: float) -> str:
     return f"{half:.{digits}f}"
 
 
-class Reasons:
-    """Why cells are not judged, numbered in the order in which they are met."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
-
-    def text(self, column: Column, verdict: Verdict) -> str:
-        """`agrees`, `differs by +0.42`, `cannot be judged [1, 2]`."""
-        if verdict.word == DIFFERS and verdict.distance is not None:
-            digits = column.digits + (column.step is not None)
-            return f"{DIFFERS} by {verdict.distance:+.{digits}f}"
-        if verdict.word == ALONE and not verdict.reasons:
-            return ""
-        return verdict.word + self.named(*verdict.reasons)
-
-    def named(self, *reasons: str) -> str:
-        """` [1, 2]`: the numbers of the reasons; empty for none."""
-        numbers = [self._numbers.setdefault(one, len(self._numbers) + 1) for one in reasons]
-        return f" [{', '.join(map(str, sorted(numbers)))}]" if numbers else ""
-
-    def lines(self) -> Iterator[str]:
-        """Each number with its reason."""
-        for reason, number in self._numbers.items():
-            yield f"[{number}] {reason}"
-
-
-def alone(found: Reproduction) -> list[Column]:
-    """The columns without a published number."""
-    return [
-        column
-        for column in found.table.columns
-        if all(one.word in (ALONE, FAILED) for one in found.verdicts[column.name].values())
-    ]
-
-
-def claim_text(claim: Claim, finding: Finding, column: Column, reasons: Reasons) -> list[str]:
+def claim_text(claim: Claim, finding: Finding, column: Column) -> list[str]:
     """The cells of a claim: the sentence, our difference, its interval, p, the word."""
     if finding.difference is None or finding.low is None or finding.high is None:
-        return [claim.says, "-", "-", "-", finding.word + reasons.named(finding.reason)]
+        return [claim.says, "-", "-", "-", f"{finding.word}: {finding.reason}"]
     digits = column.digits + (column.step is not None)
     values = [f"{value:+.{digits}f}" for value in (finding.difference, finding.low, finding.high)]
     p = "" if finding.p is None else f"{finding.p:.2g}"
     return [claim.says, values[0], f"[{values[1]}, {values[2]}]", p, finding.word]
 
 
+CLAIM_HEADINGS = ("claim", "difference", "95% interval", "p", "verdict")
 CLAIMS_CAPTION = (
     "difference: of the two sides, mean over paired seeds (trial k starts equal in every method),"
     " in the column's unit. 95% interval: of this claim alone, over seeds and, after a temperature,"
@@ -131,11 +94,11 @@ def lines_above(found: Reproduction) -> Iterator[str]:
     if found.in_vain:
         yield f"{counted(found.in_vain, 'opening')} of the test split without a result."
     yield from (note if note.endswith(".") else f"{note}." for note in table.notes)
-    for doubt in table.unknown:
-        yield f"Unknown: {doubt.what}."
-    yield _judged(found)
+    if not _published(found):
+        yield "No numbers of the paper are on file: ours alone."
     if max(found.seeds.values()) > 1:
-        yield from _half_widths(found)
+        also = " and, after a temperature, over validation splits" * _has_temperatures(found)
+        yield f"±: half the 95% interval of our mean, over seeds{also}."
 
 
 def _published(found: Reproduction) -> bool:
@@ -171,35 +134,51 @@ def _has_temperatures(found: Reproduction) -> bool:
     return any(after is not None for after in (*columns, *rows))
 
 
-def _judged(found: Reproduction) -> str:
-    """How many cells differ, and how many would by chance."""
-    if not _published(found):
-        return "No numbers of the paper are on file: ours alone."
-    judged = len(found.judged)
-    if not judged:
-        return "No cell can be judged."
-    differ = sum(one.word == DIFFERS for one in found.judged)
-    verb = "differs" if differ == 1 else "differ"
-    return (
-        f"{counted(judged, 'cell')} judged, {differ} {verb}; {found.by_chance:.1f} would by chance"
-        " alone if every protocol were the paper's. differs by: ours less the paper's."
-    )
-
-
-def _half_widths(found: Reproduction) -> Iterator[str]:
-    """What ± is."""
-    compared, own = parts(found)
-    if compared:
-        yield (
-            "±, beside published numbers: half the interval around our mean in which the paper's"
-            " number would lie in 95 of 100 papers with our protocol."
-        )
-    if own:
-        also = " and, after a temperature, over validation splits" * _has_temperatures(found)
-        yield f"±, ours alone: half the 95% interval of our mean, over seeds{also}."
-
-
 def parts(found: Reproduction) -> tuple[Sequence[Column], Sequence[Column]]:
     """The columns with published numbers, and those of ours alone."""
-    own = alone(found)
-    return [column for column in found.table.columns if column not in own], own
+    compared: list[Column] = []
+    own: list[Column] = []
+    for column in found.table.columns:
+        cells = found.cells[column.name].values()
+        (own if all(cell.published is None for cell in cells) else compared).append(column)
+    return compared, own
+
+
+def lines_below(found: Reproduction) -> Iterator[str]:
+    """Why cells have no value of ours, each reason once."""
+    reasons = {
+        f"{row}: {cell.why}": None
+        for cells in found.cells.values()
+        for row, cell in cells.items()
+        if cell.why
+    }
+    yield from reasons
+
+
+def to_plain(found: Reproduction) -> dict[str, Plain]:
+    """Everything as JSON has it, in the columns' units."""
+    asked = found.asked
+    cells: list[Plain] = []
+    for column, of_rows in found.cells.items():
+        for row, cell in of_rows.items():
+            seeds = found.seeds[row]
+            cells.append({"row": row, "column": column, "seeds": seeds, **asdict(cell)})
+    claims: list[Plain] = []
+    for claim, finding in zip(found.table.claims, found.findings, strict=True):
+        claims.append({"says": claim.says, "column": claim.column, **asdict(finding)})
+    return {
+        "table": found.table.name,
+        "title": found.table.title,
+        "source": found.table.source,
+        "network": asked.network,
+        "short": asked.short,
+        "option": asked.option,
+        "other_data": asked.other_data,
+        "runs": found.table.runs,
+        "studies": [study.name for study in found.studies],
+        "test_samples": found.samples,
+        "columns": {column.name: heading(column) for column in found.table.columns},
+        "cells": cells,
+        "claims": claims,
+        "said": list(lines_above(found)),
+    }

@@ -91,6 +91,22 @@ def recorded_spaces(
     return found
 
 
+def without_fronts(plain: dict[str, Any], meaning: Mapping[str, Plain]) -> dict[str, Any]:
+    """The spec in a STUDY/study.yaml. Where it took another study's front, as an earlier version
+    could, each method has the settings that the meaning says it tries."""
+    if not any(_takes_front(each) for each in (plain, *plain["methods"])):
+        return plain
+    own = {label: parts.own for label, parts in methods_in(meaning).items()}
+    methods = [{**entry, "try_first": own.get(entry["label"], [])} for entry in plain["methods"]]
+    return {**plain, "try_first": [], "methods": methods}
+
+
+def _takes_front(keys: Mapping[str, Plain]) -> bool:
+    tries = keys.get("try_first")
+    entries = tries if isinstance(tries, list) else []
+    return any(isinstance(one, Mapping) and "from" in one for one in entries)
+
+
 def methods_in(meaning: Any) -> dict[str, MethodMeaning]:
     """By label, from a meaning in plain values."""
     return {

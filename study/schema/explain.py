@@ -15,7 +15,7 @@ from study.schema.matters import family
 from study.schema.objective import Objective, plain_name
 from study.schema.recommendations import standing_text
 from study.schema.spec import StudySpec
-from study.schema.try_first import EXAMPLE, as_written
+from study.schema.try_first import EXAMPLE
 from study.schema.uris import without_credentials
 from study.schema.variant import Variant, first_standings
 from trainables import methods
@@ -54,8 +54,7 @@ def explain(spec: StudySpec) -> list[Row]:
             written = {name: strict_yaml.one_line(of.to_mapping()) for name, of in value.items()}
             rows += _mapping_rows(field.name, written, note)
         elif field.name == "try_first":
-            shown = strict_yaml.one_line(as_written(value))
-            rows.append(Row(field.name, shown, "[]", EXAMPLE, note))
+            rows.append(Row(field.name, strict_yaml.one_line([*value]), "[]", EXAMPLE, note))
         elif isinstance(value, Settings):
             rows += _settings_rows(field.name, value, note)
         else:

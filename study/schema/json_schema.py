@@ -63,13 +63,7 @@ TRY_FIRST: Schema = {
     "items": {
         "type": "object",
         "minProperties": 1,
-        "description": "values by path, or {from: STUDY}: the settings of that study's front",
-        "properties": {
-            "from": {"type": "string"},
-            "id": {"type": "string"},
-            "split": {"type": "string"},
-            "fronts": {"type": "object"},
-        },
+        "description": "values by path",
         "additionalProperties": PIN,
     },
 }

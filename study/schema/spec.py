@@ -16,7 +16,7 @@ from study.schema.errors import SpecError, located, under
 from study.schema.matters import check_matters
 from study.schema.objective import RAW, TEMPERATURE, Objective, plain_name
 from study.schema.resources import Budget, Resources, check_budget
-from study.schema.try_first import Searches, Taken, Try, try_first_to_plain
+from study.schema.try_first import EXAMPLE, Searches, Values
 from study.schema.uris import refuse_database, refuse_password
 from study.schema.variant import Variant, with_pins
 from trainables import metrics
@@ -112,12 +112,8 @@ class StudySpec(Settings):
             "doc": "overrides search_spaces/<method>.yaml; a plain value fixes the parameter"
         },
     )
-    try_first: tuple[Try, ...] = text(
-        (),
-        doc=(
-            "settings tried before the published defaults: [{method.gamma: 2.0}, {from: STUDY}];"
-            " from: the settings of that study's front"
-        ),
+    try_first: tuple[Values, ...] = text(
+        (), doc=f"settings tried before the published defaults: {EXAMPLE}"
     )
     search_optimizer: bool = text(
         False,
@@ -243,14 +239,6 @@ class StudySpec(Settings):
         before = f"the study's own settings ({', '.join(own)}), then " if own else ""
         return f"{before}each method's defaults are"
 
-    @property
-    def taken(self) -> list[Taken]:
-        """The studies whose fronts are tried first, each once."""
-        tries = [*self.try_first]
-        for variant in self.variants:
-            tries += variant.try_first
-        return list({one.study: one for one in tries if isinstance(one, Taken)}.values())
-
     def searches(self, label: str) -> Searches:
         """The label, as settings are tried in it."""
         return Searches(label, self.trial(label), self.variant(label).space.distributions)
@@ -267,7 +255,7 @@ class StudySpec(Settings):
         plain: dict[str, Plain] = {key_of(name): value for name, value in settings.items()}
         plain["methods"] = [variant.to_mapping() for variant in self.variants]
         plain["objectives"] = [settings_to_plain(objective) for objective in self.objectives]
-        plain["try_first"] = try_first_to_plain(self.try_first)
+        plain["try_first"] = [dict(one) for one in self.try_first]
         plain["constraints"] = [str(constraint) for constraint in self.constraints]
         plain["shift"] = {name: shift_set.to_mapping() for name, shift_set in self.shift.items()}
         plain["search_space"] = {path: to_plain(entry) for path, entry in self.search_space.items()}

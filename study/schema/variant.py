@@ -21,7 +21,7 @@ from study.schema.paths import (
 )
 from study.schema.recommendations import OPTIMIZER_FILE, Recommended, inert_paths, standing
 from study.schema.resources import Resources
-from study.schema.try_first import Searches, Taken, Try, own_settings, try_first_to_plain
+from study.schema.try_first import Searches, Values, own_settings
 from trainables.config import TrialConfig, build, owner_of, value_at, with_value
 from trainables.config import to_plain as settings_to_plain
 from trainables.method import Method
@@ -41,7 +41,7 @@ class Written:
     fixed: tuple[str, ...]
     values: dict[str, Pin]
     resources: Resources | None
-    try_first: tuple[Try, ...] = ()
+    try_first: tuple[Values, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Variant:
     fixed: tuple[str, ...] = ()
     values: dict[str, Value] = field(default_factory=dict)
     resources: Resources | None = None  # None: the study's
-    try_first: tuple[Try, ...] = ()  # of this label only
+    try_first: tuple[Values, ...] = ()  # of this label only
     # Paths that search_spaces/ now has otherwise.
     kept: tuple[str, ...] = field(default=(), compare=False)
 
@@ -88,7 +88,7 @@ class Variant:
         if self.resources is not None:
             plain["resources"] = settings_to_plain(self.resources)
         if self.try_first:
-            plain["try_first"] = try_first_to_plain(self.try_first)
+            plain["try_first"] = [dict(one) for one in self.try_first]
         return plain
 
 
@@ -136,7 +136,7 @@ def build_variant(
     written: Written,
     where: str,
     laid_over: Mapping[str, Entry],
-    shared: Sequence[Try],
+    shared: Sequence[Values],
     recommended: Recommended,
 ) -> Variant:
     """The variant of an entry at `where`, with its recommended space.
@@ -251,11 +251,9 @@ def _inside(trial: TrialConfig, distributions: Mapping[str, BaseDistribution]) -
     return {path: value for path, value in own.items() if contains(distributions[path], value)}
 
 
-def check_try_first(tries: Sequence[Try], methods: Sequence[Searches]) -> None:
+def check_try_first(tries: Sequence[Values], methods: Sequence[Searches]) -> None:
     """Raise FieldError for a setting of the whole study that no method can try."""
     for index, one in enumerate(tries):
-        if isinstance(one, Taken):
-            continue
         where = f"try_first[{index}]"
         for path in one:
             if not any(fits(each.trial, path) for each in methods):

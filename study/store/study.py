@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from search_spaces import strict_yaml
-from study.schema.compatibility import RecordedSpace, recorded_spaces
+from study.schema.compatibility import RecordedSpace, recorded_spaces, without_fronts
 from study.schema.condition import Condition, read_constraints
 from study.schema.errors import LedgerError, SpecError, located
 from study.schema.matters import read_matters, units, what_matters
@@ -379,16 +378,11 @@ def spec_and_study(
     return begun(parse_spec(path, **overrides), storage)
 
 
-def begun(
-    parsed: ParsedSpec,
-    storage: str | None,
-    completed: Callable[[ParsedSpec, Study | None], ParsedSpec] = lambda parsed, stored: parsed,
-) -> tuple[StudySpec, Study | None]:
-    """`spec_and_study` of what is parsed already. completed: adds to it what other studies have."""
+def begun(parsed: ParsedSpec, storage: str | None) -> tuple[StudySpec, Study | None]:
+    """`spec_and_study` of what is parsed already."""
     stored: Study | None = None
     with suppress(SpecError):  # running the spec says what is wrong
         stored = reopened(storage_root(storage, parsed.storage) / parsed.name, None)
-    parsed = completed(parsed, stored)
     spec = parsed.spec(None if stored is None else stored.recorded_spaces)
     if stored is None and spec.serve is None and served_by_default(spec.objectives) is None:
         raise SpecError(
@@ -466,4 +460,4 @@ def _parse_study(file: Path, text: str) -> tuple[dict[str, Any], Recorded]:
         )
     recorded = plain.pop("recorded")
     check_study_file(file, plain, recorded)
-    return plain, Recorded.from_plain(recorded)
+    return without_fronts(plain, recorded["meaning"]), Recorded.from_plain(recorded)

@@ -137,6 +137,19 @@ tracking_option = click.option(
 
 ADDRESS = "CALSTUDY_ADDRESS"  # never for `run` and `confirm`: what they do where is said on them
 
+
+def removed_option(name: str, mend: str, takes_value: bool = False) -> Callable[[Any], Any]:
+    """An option of an earlier version: refused in a line that says what to do instead."""
+
+    def refuse(context: click.Context, option: click.Parameter, given: object) -> None:
+        if given:
+            raise click.UsageError(f"there is no {name} any more. {mend}")
+
+    return click.option(
+        name, is_flag=not takes_value, expose_value=False, hidden=True, callback=refuse
+    )
+
+
 cpus_option = click.option(
     "--cpus",
     type=click.IntRange(min=1),

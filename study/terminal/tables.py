@@ -250,18 +250,6 @@ def two_specs_table(differences: Mapping[str, tuple[str, str]], one: str, other:
     return made
 
 
-def conventions_table(values: dict[str, float]) -> Table:
-    """One row per public implementation of ECE; lossy ones say what they lose."""
-    from trainables.metrics import conventions
-
-    made = Table("ECE in other libraries", ">value", "bins", "loses")
-    for name, value in values.items():
-        convention = conventions.convention(name)
-        loses = f"LOSSY: {convention.loses}" if convention.loses else ""
-        made.add_row(name, _number(value), convention.rule, loses)
-    return made
-
-
 def _number(value: float | None) -> str:
     return "-" if value is None or math.isnan(value) else f"{value:.6f}"
 

@@ -1,4 +1,4 @@
-"""`calstudy evaluate`: the metrics of a file, intervals, others' conventions, post-hoc
+"""`calstudy evaluate`: the metrics of a file, intervals, post-hoc
 calibration, strange samples."""
 
 import io
@@ -16,7 +16,6 @@ from study.commands import evaluate
 from tests import references
 from tests.golden import GOLDEN, INPUTS
 from trainables import metrics
-from trainables.metrics.conventions import CONVENTIONS
 
 ROWS = ["none", "temperature", "temperature_by_nll", "temperature_of_ece", "vector_scaling"]
 
@@ -168,39 +167,16 @@ def test_every_metric_is_shown(capsys: CaptureFixture[str], files: dict[str, Pat
         "temperature_of_ece",
         "vector_scaling",
     ]
-    assert list(found["conventions"]) == list(CONVENTIONS)
-    assert found["conventions"]["torrvision_adaptive"]["loses"] == "the least confident sample"
-    assert found["conventions"]["torrvision_adaptive"]["value"] == approx(
-        GOLDEN["metrics"]["B"]["AdaECE15 torrvision"], abs=1e-6
-    )
     _, shown, _ = run(capsys, files["B"], "--all")
-    names = [*metrics.described(), *CONVENTIONS]
-    assert all(name in shown for name in names if name != "accuracy_above_99")
+    assert all(name in shown for name in metrics.described() if name != "accuracy_above_99")
 
 
-@pytest.mark.slow
-def test_lossy_conventions_are_marked(capsys: CaptureFixture[str], files: dict[str, Path]) -> None:
-    _, shown, _ = run(capsys, files["B"], "--conventions")
-    marked = {line.split()[0] for line in shown.splitlines() if "LOSSY" in line}
-    assert marked == {name for name, convention in CONVENTIONS.items() if convention.loses} != set()
-
-
-def test_samples_in_groups_have_the_mean_of_their_groups_too(
-    capsys: CaptureFixture[str], tmp_path: Path
-) -> None:
-    logits, labels, _ = INPUTS["B"]
-    images = np.arange(len(labels)) // 100
-    file = tmp_path / "masks.npz"
-    np.savez(file, logits=logits.numpy(), labels=labels.numpy(), groups=images)
-    _, out, _ = run(capsys, file, "--conventions", "--json")
-    found = json.loads(out)["conventions"]
-    assert list(found) == [*CONVENTIONS, "mean_of_groups"]
-    of_each = [
-        references.ece(logits[images == image], labels[images == image])
-        for image in range(images[-1] + 1)
-    ]
-    assert found["mean_of_groups"]["value"] == approx(np.mean(of_each), rel=1e-6)
-    assert "biased upward" in found["mean_of_groups"]["rule"]
+def test_ece_of_others_is_refused(capsys: CaptureFixture[str], files: dict[str, Path]) -> None:
+    code, _, said = run(capsys, files["B"], "--conventions")
+    assert code == 2 and said == (
+        "calstudy: there is no --conventions any more. ece is (lo, hi]; a checkout's `make compare`"
+        " has it beside other libraries'. Try: calstudy evaluate --help\n"
+    )
 
 
 @pytest.mark.slow

@@ -8,11 +8,11 @@ import torch
 from pytest import approx
 from torch import Tensor
 
+from benchmarks.compare import conventions
 from tests.golden import GOLDEN, INPUTS
 from trainables.metrics import (
     binned,
     classwise,
-    conventions,
     kernel,
     out_of_distribution,
     scores,

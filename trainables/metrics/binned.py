@@ -153,7 +153,7 @@ def adaptive_calibration_error(
 ) -> Tensor:
     """ECE over equal-mass bins (AdaECE). Mukhoti et al. 2020, Section 3.
 
-    (Their code interpolates edges and drops the least confident sample: see conventions.py.)
+    (Their code interpolates edges and drops the least confident sample.)
     """
     found = ReliabilityBins.of_equal_mass(*top_label(logits, labels, probs), bins)
     return found.share.dot(found.gap)

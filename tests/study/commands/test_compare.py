@@ -11,8 +11,7 @@ from sklearn.metrics import accuracy_score, log_loss
 from search_spaces import strict_yaml
 from study.analysis.pareto import hypervolume
 from study.answer.two_studies import common_objectives, pair_of, why_apart
-from study.report.two_fronts import draw_two_fronts
-from study.schema.objective import Objective, read_objectives
+from study.schema.objective import Objective
 from study.store.files import stored_predictions
 from study.store.study import Study, open_study
 from tests.study.command_line import here, here_json
@@ -111,34 +110,26 @@ def test_the_reference_is_the_worse_of_the_two(two: tuple[Study, Study]) -> None
         assert pair.hypervolume(side) == hypervolume(side.front, OBJECTIVES, corner)
 
 
-def test_what_is_printed(two: tuple[Study, Study], tmp_path: Path) -> None:
+def test_what_is_printed(two: tuple[Study, Study]) -> None:
     root = two[0].directory.parent
-    figure = tmp_path / "both.svg"
-    shown = here("compare", "one", "other", "--figure", figure, "--storage", root)
+    shown = here("compare", "one", "other", "--storage", root)
     lines = shown.splitlines()
     assert lines[0].startswith("one: ") and "Take cross_entropy/" in lines[0]
     assert any(line.startswith("other: ") for line in lines)
     assert "Their specs are the same but for the name." in lines and "afterwards" not in shown
-    assert figure.read_bytes().startswith(b"<?xml") and lines[-1] == f"wrote {figure}"
+    assert sum(line.split()[0] in ("one", "other") for line in lines if line.strip()) > 3
     given = here("compare", "one", "other", "--objectives", "nll", "--storage", root)
     assert given.startswith(f"{LINE}\none: ")
 
 
-def test_the_figure_has_every_point_of_both(two: tuple[Study, Study]) -> None:
-    pair = pair_of(*two, None, 0.95)
-    (axes,) = draw_two_fronts(pair).axes
-    drawn = [np.asarray(each.get_offsets()) for each in axes.collections]
-    expected = [
-        sorted((-accuracy, ece) for accuracy, ece in points_of(study).values()) for study in two
-    ]
-    assert [sorted(map(tuple, each)) for each in drawn[:4:2]] == expected
-    stairs = [line for line in axes.lines if line.get_drawstyle() == "steps-post"]
-    assert [len(line.get_xdata()) for line in stairs] == [len(side.front) for side in pair.sides]
-    (strips,) = draw_two_fronts(pair_of(*two, read_objectives("nll", "x"), 0.95)).axes
-    assert [label.get_text() for label in strips.get_yticklabels()] == ["one", "other"]
-
-
 # ---- what cannot be compared ---------------------------------------------------------------------
+
+
+def test_a_figure_of_both_is_refused() -> None:
+    assert here("compare", "one", "other", "--figure", "both.png", check=2) == (
+        "calstudy: there is no --figure any more. Both fronts are printed; --json has their"
+        " values. Try: calstudy compare --help\n"
+    )
 
 
 def test_other_data_are_said_and_nothing_is_put_on_one_axis(tmp_path: Path) -> None:
@@ -149,8 +140,6 @@ def test_other_data_are_said_and_nothing_is_put_on_one_axis(tmp_path: Path) -> N
     assert why in shown and "fronts (validation)" not in shown and "Take" in shown
     found = here_json("compare", "one", "other", "--storage", tmp_path)
     assert not found["same_validation"] and "front" not in found["studies"][0]
-    words = ("compare", "one", "other", "--figure", tmp_path / "f.png", "--storage", tmp_path)
-    assert why in here(*words, check=2) and not (tmp_path / "f.png").exists()
     named = why_apart(one, other, {"seed": ("0", "1"), "data.augment": ("a", "b")}, ["one", "b"])
     assert named == "seed 0 in one, 1 in b"
 

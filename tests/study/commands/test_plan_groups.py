@@ -10,14 +10,12 @@ import torch
 import yaml
 from PIL import Image
 
-from study.analysis.taken import _split
 from study.machines.cluster_files import refuse_relative_paths
 from study.registry.verification import NotVerified
 from study.registry.verify import validation_of
 from study.schema.errors import SpecError
 from study.schema.reading import read_spec
-from study.schema.try_first import OTHER_SPLIT, SAME
-from study.store.study import open_study, record_facts
+from study.store.study import record_facts
 from tests.study.command_line import here, here_json, write_spec
 from tests.study.made import made_study
 from trainables.data.table import Table
@@ -133,16 +131,6 @@ def test_a_study_goes_on_with_the_split_that_it_began_with(tmp_path: Path, is_ke
     Path(data.path).write_text(rows + rows.splitlines()[-1] + "\n")
     shown = here("plan", spec, "--storage", tmp_path, check=2)
     assert "the source has changed since 'small' was started" in shown
-
-
-def test_a_front_of_the_splits_before_is_of_another_split(tmp_path: Path) -> None:
-    data = rows_with_copies(tmp_path)
-    study = made_study(tmp_path, "small", {"cross_entropy": [(METRICS, [])]})
-    record_facts(study.directory, data_digest=data_digests(data, 0).apart)
-    prepare(data, 0)
-    assert _split({"data": data}, open_study("small", str(tmp_path))) == OTHER_SPLIT
-    record_facts(study.directory, data_digest=data_digests(data, 0).together)
-    assert _split({"data": data}, open_study("small", str(tmp_path))) == SAME
 
 
 def test_a_batch_is_of_what_whole_groups_leave(photos: Path) -> None:

@@ -1,16 +1,12 @@
 """`calstudy reproduce`: run again, with more seeds, and interrupted at any moment."""
 
-import csv
-import io
 import json
-import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from matplotlib.mathtext import MathTextParser
 
 from study.audit.audit import audit
 from study.commands import reproduce
@@ -24,7 +20,6 @@ from tests.patience import patient, wait_until
 from tests.study.command_line import here, here_apart, kill, start
 from tests.study.counting import runs_of
 from tests.study.reproduction.tables import (
-    PUBLISHED,
     without_probe,
     write_guided_table,
     write_table,
@@ -33,8 +28,6 @@ from trainables.outputs.predictions import Predictions
 from trainables.training.learner import Learner
 
 pytestmark = [pytest.mark.slow, pytest.mark.platform]
-
-FORMATS = (["--format", "md"], ["--format", "latex"], ["--format", "csv"], ["--json"])
 
 
 @pytest.fixture(autouse=True)
@@ -80,7 +73,7 @@ def test_a_second_call_trains_nothing_and_writes_the_same_bytes(
     trained = attempts(tmp_path)
     assert len(trained) == 6
     assert_clean(tmp_path, "mini", trials=6, openings=6)
-    files = {place: reproduced(table, *words) for place, words in enumerate(FORMATS)}
+    plain = reproduced(table, "--json")
 
     def never(*_: object) -> Any:
         raise AssertionError("it trains or opens once more")
@@ -88,17 +81,9 @@ def test_a_second_call_trains_nothing_and_writes_the_same_bytes(
     monkeypatch.setattr(Learner, "_row", never)
     monkeypatch.setattr(confirming.ModelEvaluator, "on_test", never)
     assert reproduced(table) == first
-    for place, words in enumerate(FORMATS):
-        assert reproduced(table, *words) == files[place]
-        assert reproduced(table, *words, "--output", tmp_path / "out") == ""
-        assert json_or_text(tmp_path / "out") == json_or_text(files[place])
+    assert reproduced(table, "--json") == plain
     assert attempts(tmp_path) == trained
     assert_clean(tmp_path, "mini", trials=6, openings=6)
-
-
-def json_or_text(written: Path | str) -> Any:
-    text = written.read_bytes().decode() if isinstance(written, Path) else written
-    return json.loads(text) if text.startswith("{") else text
 
 
 def test_more_seeds_are_added_and_counted(tmp_path: Path) -> None:
@@ -121,51 +106,6 @@ def test_seeds_are_those_of_the_study_with_so_many(tmp_path: Path) -> None:
     later = json.loads(reproduced(write_table(added), "--seeds", 5, "--json"))
     at_once = json.loads(reproduced(write_table(tmp_path), "--seeds", 5, "--json"))
     assert later["cells"] == at_once["cells"] and later["claims"] == at_once["claims"]
-
-
-def test_csv_has_the_numbers_of_json(tmp_path: Path) -> None:
-    table = write_table(tmp_path)
-    plain = json.loads(reproduced(table, "--json"))
-    rows = list(csv.DictReader(io.StringIO(reproduced(table, "--format", "csv"))))
-    cells = [row for row in rows if row["kind"] == "cell"]
-    assert len(cells) == len(plain["cells"]) == 10
-    for row, cell in zip(cells, plain["cells"], strict=True):
-        for name in ("published", "ours", "half", "sd", "distance"):
-            assert (float(row[name]) if row[name] else None) == cell[name]
-        for name in ("row", "column", "verdict", "reasons"):
-            assert row[name] == cell[name]
-    (claim,) = [row for row in rows if row["kind"] == "claim"]
-    for name in ("difference", "low", "high", "p"):
-        assert float(claim[name]) == plain["claims"][0][name]
-
-
-NASTY = {
-    "rows": [{"name": "CE", "label": "cross_entropy"}, {"name": "A|B_50% & c", "label": "focal_3"}]
-}
-
-
-def test_markdown_and_latex_are_whole_tables(tmp_path: Path) -> None:
-    """Each line has the cells of its head, whatever a row is called."""
-    published = {"all": {"CE": PUBLISHED["CE"], "A|B_50% & c": PUBLISHED["FL-3"]}}
-    table = write_table(tmp_path, {**NASTY, "published": published, "claims": []})
-    shown = reproduced(table, "--format", "md", "--seeds", 2)
-    tables = [part for part in shown.split("\n\n") if part.startswith("|")]
-    assert len(tables) == 3  # error, ECE, ours alone
-    for lines in map(str.splitlines, tables):
-        assert {len(re.split(r"(?<!\\)\|", line)) for line in lines} == {len(lines[0].split("|"))}
-        assert len(lines) == 4 and "A\\|B_50% & c" in lines[3]
-    assert max(map(len, shown.splitlines())) <= 120
-    latex = reproduced(table, "--format", "latex")
-    assert latex.count("{") == latex.count("}") and not re.search(r"(?<!\\)%(?!$)", latex, re.M)
-    (spec,) = re.findall(r"\\begin\{tabular\}\{(\w+)\}", latex)
-    rows = [line for line in latex.splitlines() if line.endswith(r"\\")]
-    assert len(spec) == 8 and len(rows) == 4 and r"A|B\_50\% \& c" in latex
-    for row in rows:
-        spans = [int(width) - 1 for width in re.findall(r"\\multicolumn\{(\d)\}", row)]
-        assert len(re.split(r"(?<!\\)&", row)) + sum(spans) == 8
-    for formula in re.findall(r"\$[^$]+\$", latex):
-        MathTextParser("agg").parse(formula)
-    assert set(re.findall(r"\\begin\{(.*?)\}", latex)) == set(re.findall(r"\\end\{(.*?)\}", latex))
 
 
 def test_a_guided_table_is_probed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,7 +69,7 @@ def test_no_command_imports_from_it(trap: Path, tmp_path: Path) -> None:
         "trials small",
         "answer small",
         f"pareto small --figure {tmp_path}/front.png --bootstrap 100",
-        f"compare small other --figure {tmp_path}/two.png",
+        "compare small other",
         "figures small --bootstrap 0",
         f"evaluate {trials}/0000/attempt-1/predictions.npz",
         "list methods",

@@ -10,7 +10,6 @@ import pytest
 import yaml
 
 from study.reproduction.table import (
-    Doubt,
     PaperTable,
     check_labels,
     find_table,
@@ -177,21 +176,13 @@ def test_the_option_of_the_focal_tables_drops_the_rate_where_the_paper_does() ->
             assert (drop - 0.01) / epochs < step <= drop / epochs
 
 
-def test_what_is_unknown_names_the_cells_that_cannot_be_judged() -> None:
-    def doubted(name: str, network: str | None, row: str, column: str) -> bool:
-        table = read_table(FILES[name])
-        doubts = (*table.uncertain, *table.unknown)
-        return any(doubt.covers(network, row, column) for doubt in doubts)
-
-    assert doubted("mbls_cifar10", "resnet50", "CE", "ece"), "its protocol is not known"
-    assert doubted("mbls_cub200", None, "CE", "accuracy")
-    assert doubted("mbls_tiny_imagenet", "resnet50", "FLSD", "ece"), "a digit is torn off"
-    assert not doubted("mbls_tiny_imagenet", "resnet50", "FLSD", "aece")
-    assert not doubted("mbls_tiny_imagenet", "resnet50", "CE", "ece")
-    assert doubted("focal_cifar10", "resnet50", "LS-0.05", "ece"), "two conventions"
-    assert not doubted("focal_cifar10", "resnet50", "FLSD-53", "ece")
-    assert doubted("meta_regularization_cifar10", None, "FLg-SECE", "nll")
-    assert not doubted("meta_regularization_cifar10", None, "CE", "nll"), "said, no cell named"
+def test_what_the_paper_leaves_open_is_said() -> None:
+    """A cell is not told by its note: all notes stand above the table."""
+    (protocol, *_) = [
+        note for note in read_table(FILES["mbls_cifar10"]).notes if note.startswith("Unknown: ")
+    ]
+    assert "does not state its schedule, epochs, batch size and network" in protocol
+    assert any("torn off" in note for note in read_table(FILES["mbls_tiny_imagenet"]).notes)
 
 
 def test_the_target_of_a_guided_table_comes_first_and_once() -> None:
@@ -228,15 +219,6 @@ def test_a_table_of_ones_own(tmp_path: Path) -> None:
     assert table.spec_file("small", short=True) == tmp_path / "small_short.yaml"
 
 
-def test_an_absent_list_of_a_doubt_names_all_and_an_empty_one_none() -> None:
-    assert Doubt("all").covers(None, "CE", "ece")
-    assert not Doubt("none", rows=()).covers(None, "CE", "ece")
-    some = Doubt("some", networks=("a",), columns=("ece",))
-    assert some.covers("a", "CE", "ece")
-    assert not some.covers("b", "CE", "ece")
-    assert not some.covers("a", "CE", "error")
-
-
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
@@ -259,8 +241,8 @@ def test_an_absent_list_of_a_doubt_names_all_and_an_empty_one_none() -> None:
         ({"published": {"all": {"CE": {"eror": 1}}}}, "Did you mean 'error'?"),
         ({"published": {"resnet50": {}}}, "there is no network 'resnet50'"),
         ({"published": {"all": {"CE": {"error": None}}}}, "published.all.CE.error: must be a num"),
-        ({"unknown": [{"what": "x", "rows": ["FL3"]}]}, "unknown[0].rows: there is no row 'FL3'"),
-        ({"uncertain": [{"rows": []}]}, "uncertain[0].what: is missing"),
+        ({"unknown": [{"what": "x"}]}, "unknown: is no key any more. Write it as a sentence under"),
+        ({"uncertain": []}, "uncertain: is no key any more. Write it as a sentence under `notes`."),
         ({"claims": [{"says": "x", "than": "CE", "column": "T"}]}, "one of `lower` and `higher`"),
         (
             {"claims": [{"says": "x", "lower": "CE", "than": "FL3", "column": "T"}]},

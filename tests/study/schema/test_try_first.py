@@ -28,12 +28,6 @@ def first_of(label: str, **keys: Any) -> list[Any]:
     return spec_of(**keys).variant(label).space.first
 
 
-def taken(settings: list[Any], split: str = "same split", label: str = "focal") -> Any:
-    """As STUDY/study.yaml has it."""
-    front = {"parts": {"method.name": "focal"}, "settings": settings}
-    return {"from": "other", "id": "x", "split": split, "fronts": {label: front}}
-
-
 def test_own_settings_come_before_the_published_ones() -> None:
     tries = [{"method.gamma": 2.5, "optimizer.lr": 0.05}]
     assert first_of("focal", try_first=tries) == [*tries, *PUBLISHED]
@@ -64,34 +58,14 @@ def test_what_a_setting_leaves_out_is_the_first_published_defaults() -> None:
 
 
 def test_each_is_tried_once() -> None:
-    """gamma 2 is a published setting too, and one of the other study's front."""
-    tries = [{"method.gamma": 2}, {"method.gamma": 2.0, "optimizer.lr": 0.1}, taken([PUBLISHED[1]])]
+    """gamma 2 is a published setting too."""
+    tries = [{"method.gamma": 2}, {"method.gamma": 2.0, "optimizer.lr": 0.1}]
     assert first_of("focal", try_first=tries) == [PUBLISHED[1], PUBLISHED[0], PUBLISHED[2]]
-
-
-def test_of_a_front_what_fits_this_study() -> None:
-    """Outside the range and otherwise fixed: left out. What it did not search: the default's."""
-    front = [
-        {"method.gamma": 4.5, "optimizer.lr": 0.05},
-        {"method.gamma": 2.5},
-        {"method.gamma": 2.5, "optimizer.lr": 0.9},
-        {"method.gamma": 1.5, "optimizer.momentum": 0.9},
-        {"method.gamma": 1.5, "optimizer.momentum": 0.5},
-    ]
-    own = first_of("focal", try_first=[taken(front)])[:-3]
-    assert own == [
-        {"method.gamma": 4.5, "optimizer.lr": 0.05},
-        {"method.gamma": 2.5, "optimizer.lr": 0.1},
-        {"method.gamma": 1.5, "optimizer.lr": 0.1},
-    ]
-    # Of the same method under another label; never of another method.
-    assert len(first_of("focal", try_first=[taken(front, label="mine")])) == 6
-    assert first_of("cross_entropy", try_first=[taken(front)]) == [{"optimizer.lr": 0.1}]
 
 
 def test_it_is_written_back_and_changes_no_meaning() -> None:
     methods = ["cross_entropy", {"name": "focal", "try_first": [{"method.gamma": 4.0}]}]
-    tries = [{"optimizer.lr": 0.3}, taken([{"method.gamma": 2.5}])]
+    tries = [{"optimizer.lr": 0.3}, {"method.gamma": 2.5}]
     spec = spec_of(methods=methods, try_first=tries)
     assert spec.to_mapping()["try_first"] == tries
     assert spec_from_mapping(spec.to_mapping(), "study.yaml") == spec
@@ -128,15 +102,11 @@ def test_it_is_written_back_and_changes_no_meaning() -> None:
             "try_first[0].method.gamma: must be a plain value. Write ranges under `search_space`.",
         ),
         ({"try_first": "focal"}, "try_first: must be a list of settings, got 'focal'. Write [{"),
-        ({"try_first": [{}]}, "try_first[0]: must map paths to values, or be {from: STUDY}"),
-        ({"try_first": [{"from": 3}]}, "try_first[0].from: must be the name of a study, got 3."),
+        ({"try_first": [{}]}, "try_first[0]: must map paths to values, got {}. Write [{"),
         (
-            {"try_first": [{"from": "other", "method.gamma": 2}]},
-            "try_first[0]: `from` stands alone, beside it is 'method.gamma'. Write its settings as",
-        ),
-        (
-            {"try_first": [{"from": "other", "fronts": 3}]},
-            "try_first[0]: is not what calstudy records of a study's front. Write {from: other}.",
+            {"try_first": [{"method.gamma": 2}, {"from": "other"}]},
+            "try_first[1].from: the front of another study is not taken, got 'other'. Write its"
+            " settings: the `params` that `calstudy pareto STUDY --json` prints.",
         ),
     ],
 )

@@ -329,15 +329,6 @@ def test_evaluate(predictions: Path, width: int | None) -> None:
     rows = metric_rows(found["metrics"])
     for name, of in found["post_hoc"].items():
         rows.append([name, *(f"{value:.6f}" for value in of.values())])
-    for name, of in found["conventions"].items():
-        rows.append(
-            [
-                name,
-                f"{of['value']:.6f}",
-                of["rule"],
-                *([f"LOSSY: {of['loses']}"] if of["loses"] else []),
-            ]
-        )
     assert_whole(shown(*words), rows + metric_rows(found["out_of_distribution"]), width)
 
 

@@ -239,11 +239,6 @@ OF_GROUPS = {
 }  # fmt: skip
 
 
-def convention(name: str) -> Convention:
-    """The convention of that name."""
-    return {**CONVENTIONS, **OF_GROUPS}[name]
-
-
 def by_convention(
     logits: Tensor,
     labels: Tensor,

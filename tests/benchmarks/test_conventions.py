@@ -12,10 +12,11 @@ import torch
 from pytest import approx
 from torch import Tensor
 
+from benchmarks.compare import conventions
 from tests import references
 from tests.cases import logits_of, random_case
 from tests.golden import GOLDEN
-from trainables.metrics import binned, classwise, conventions
+from trainables.metrics import binned, classwise
 from trainables.metrics.scores import top_label
 
 TOP_LABEL = [
