@@ -7,26 +7,19 @@ problem either.
 
 from __future__ import annotations
 
-import hashlib
-import json
-import math
 import os
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-
-from optuna.distributions import BaseDistribution, FloatDistribution
+from collections.abc import Mapping
 
 from study.analysis.states import Snapshot, summed
 from study.audit.epochs import Epochs, trained_epochs
 from study.audit.evidence import Evidence, gather
 from study.audit.extensions import check_extensions
 from study.audit.files import compared_files
-from study.audit.openings import TOLERANCE, check_openings
-from study.audit.registered import check_registered
+from study.audit.openings import check_openings
 from study.audit.result import AuditReport, Check
 from study.audit.rungs import check_rungs
-from study.audit.stacks import check_stacks
-from study.audit.tracked import Histories, check_steps, check_tracked, sample_of
+from study.audit.tracked import Histories, check_tracked, sample_of
+from study.audit.values import check_results
 from study.schema.compatibility import completed_meaning, refuse_changes
 from study.schema.errors import SpecError
 from study.store.files import HISTORY
@@ -34,10 +27,7 @@ from study.store.history import HistoryError, Row, read_history
 from study.store.home import check_home
 from study.store.study import Study
 from study.store.trials import TrialRecord, trial_name
-from trainables import metrics
 from trainables.outputs.attempts import attempt_directory
-from trainables.outputs.predictions import Predictions
-from trainables.problems import FieldError
 
 COMPLETE_FILES = ("predictions.npz", "history.json", "model.pt")
 
@@ -55,21 +45,16 @@ def audit(study: Study, tracking_uri: str, histories: float | None = None) -> Au
     checks = [
         _identity(facts),
         _ledger(facts),
-        _running(facts),
         files,
-        _results(facts, whole),
+        check_results(facts, whole),
         check_tracked(facts, rows),
-        check_steps(facts, rows),
         epochs,
-        check_registered(facts),
         check_openings(facts),
     ]
     if study.spec.early_stopping is not None:
         checks.append(check_rungs(facts, study.spec.early_stopping))
     if study.spec.extensions is not None:
         checks.append(check_extensions(facts))
-    if study.stack is not None:
-        checks.append(check_stacks(facts))
     states = summed(Snapshot.of(study, facts.records, facts.alive).counts.values())
     lost = len({*_missing(facts), *_unknown(facts)})
     twice = sum(check.twice for check in checks)
@@ -143,16 +128,7 @@ def _ledger(facts: Evidence) -> Check:
             check.add_offender(
                 record.name, f"only {spec.trials} trials of {label} were requested", fix
             )
-        again = list(_proposed_again(found, variant.space.distributions))
-        for record, first in again:
-            fix = (
-                "no sampler draws the same point of a continuous range twice; one of the two should"
-                " not exist"
-            )
-            check.add_offender(record.name, f"has the same parameters as {first.name}", fix)
-        check.twice += len(
-            {record.name for record in [*found[spec.trials :], *(record for record, _ in again)]}
-        )
+        check.twice += len(found[spec.trials :])
     return check
 
 
@@ -163,44 +139,6 @@ def _missing(facts: Evidence) -> list[str]:
         numbers = {*range(len(found))} - {record.number for record in found}
         missing += [trial_name(label, number) for number in sorted(numbers)]
     return missing
-
-
-def _proposed_again(
-    records: Iterable[TrialRecord], space: Mapping[str, BaseDistribution]
-) -> Iterator[tuple[TrialRecord, TrialRecord]]:
-    """Trials with exactly the parameters of an earlier one, and that earlier one.
-
-    Only spaces with a continuous range count: it never yields a number twice, and defaults are
-    enqueued once. Long studies exhaust choices and grids, and a space without parameters repeats
-    its one point on purpose.
-    """
-    continuous = [
-        path
-        for path, found in space.items()
-        if isinstance(found, FloatDistribution) and found.step is None and not found.single()
-    ]
-    if not continuous:
-        return
-    first: dict[str, TrialRecord] = {}
-    for record in records:
-        if set(continuous) <= set(record.params):
-            earlier = first.setdefault(json.dumps(record.params, sort_keys=True), record)
-            if earlier is not record:
-                yield record, earlier
-
-
-def _running(facts: Evidence) -> Check:
-    """No MLflow run is RUNNING without a driver, unless its trial goes on with the next run."""
-    running = facts.records.running
-    open_runs = [run for run in facts.runs if not run.ended]
-    check = Check("running", "nothing running unless the study runs", len(running) + len(open_runs))
-    if facts.alive:
-        return check
-    for run in open_runs:
-        problem = f"its MLflow run is {run.status}, but the study is not running"
-        name = run.trial or facts.study.spec.name
-        check.add_offender(name, problem, f"end it with {facts.sync}", facts.goes_on_later)
-    return check
 
 
 # ---- files on disk -------------------------------------------------------------------------------
@@ -261,78 +199,22 @@ def _histories(facts: Evidence, whole: Mapping[str, set[str]], check: Check) -> 
     return found
 
 
-def _results(facts: Evidence, whole: Mapping[str, set[str]]) -> Check:
-    """The stored predictions reproduce the ledger's objectives, and are all of the same samples.
-
-    The values of metrics of one's own are as recorded: their code is not run.
-    """
-    check = Check("results", "objectives match the stored predictions")
-    values = facts.values
-    names = [objective.metric for objective in facts.study.spec.objectives]
-    checked = [name for name in names if not metrics.is_own(name)]
-    of_samples: dict[bytes, list[str]] = defaultdict(list)
-    for record in facts.records.finished:
-        if record.state == "failed":
-            continue
-        recorded = [record.metrics.get(name, math.nan) for name in names]
-        sampled = values.get(record.name, recorded)
-        told = recorded if record.state == "complete" else None
-        if sampled != told:
-            check.add_offender(record.name, f"the sampler has {sampled}, the outcome {told}")
-        file = "predictions.npz" if record.state == "complete" else f"rung-{record.epoch}.npz"
-        if file not in whole.get(record.name, ()):
-            continue
-        check.counted += 1
-        try:
-            predictions = Predictions.stored(facts.study.files(record) / file)
-        except FieldError as error:
-            check.add_offender(record.name, error.problem)
-            continue
-        of_samples[_samples_of(predictions)].append(record.name)
-        for name, found in zip(checked, _values(predictions, checked), strict=True):
-            value = record.metrics.get(name, math.nan)
-            if not abs(value - found) <= TOLERANCE:
-                problem = f"{name} is {value:g} in the ledger, {found:g} from its predictions"
-                check.add_offender(record.name, problem)
-    usual = max(of_samples.values(), key=len, default=[])
-    for others in of_samples.values():
-        if others is usual:
-            continue
-        for name in others:
-            problem = f"its validation labels or groups differ from {usual[0]}"
-            check.add_offender(name, problem, "it was trained on other data")
-    return check
-
-
-def _samples_of(predictions: Predictions) -> bytes:
-    """A digest of what tells the samples of a split."""
-    told = hashlib.sha256(predictions.labels.numpy().tobytes())
-    if predictions.groups is not None:
-        told.update(predictions.groups.numpy().tobytes())
-    return told.digest()
-
-
-def _values(predictions: Predictions, names: list[str]) -> list[float]:
-    """Metrics by name; the temperature is fitted only if needed, as it costs ten times the rest."""
-    logits = predictions.logits.double()
-    after = any(
-        name.startswith(metrics.AFTER_TEMPERATURE) or metrics.describe(name).removed_of
-        for name in names
-    )
-    calibrated = predictions.cross_fitted() if after else logits
-    return [metrics.value(name, logits, predictions.labels, calibrated) for name in names]
-
-
 def _epochs(facts: Evidence, histories: Histories) -> tuple[Check, Epochs]:
-    """No more epochs were repeated than guaranteed."""
-    check = Check("epochs", "epochs trained, repeated at most as guaranteed")
+    """Each epoch is once in the history, and no more were repeated than guaranteed."""
+    check = Check("epochs", "each epoch once, repeated at most as guaranteed")
     total = Epochs()
     for record in facts.records:
+        rows = histories.get(record.name)
+        planned = facts.study.spec.epochs if record.state == "complete" else record.epoch
+        found = [] if rows is None else [row["epoch"] for row in rows]
+        if rows is not None and found != list(range(1, (planned or len(rows)) + 1)):
+            check.add_offender(
+                record.name, f"history.json has the epochs {', '.join(map(str, found))}"
+            )
         if record.name not in facts.attempts:
             continue
-        history = histories.get(record.name)
         directory = record.directory(facts.study.directory)
-        needed = None if history is None else len(history)
+        needed = None if rows is None else len(rows)
         trial = trained_epochs(directory, facts.study.spec.checkpoint_seconds, needed)
         total += trial.epochs
         for broken in trial.broken:

@@ -17,13 +17,12 @@ from typing import Any
 from optuna.storages import BaseStorage
 
 from study.schema.uris import TrackingError
-from study.store.driver_lock import driver_is_alive, export_is_alive
+from study.store.driver_lock import driver_is_alive
 from study.store.ledger_facts import check_notes, studies_in
 from study.store.openings import tested_in
 from study.store.study import Study
 from study.store.trials import Trials, trial_name
 from study.tracking.reader import TrackedRun, read_runs
-from study.tracking.registered import Registered, read_registered
 
 
 @dataclass(frozen=True)
@@ -45,9 +44,6 @@ class Evidence:
     unreachable: str | None  # why MLflow cannot be read
     labels: dict[str, LabelState]
     records: Trials
-    uri: str
-    registered: Registered
-    exporting: bool  # whether an export is at work
 
     @property
     def values(self) -> dict[str, list[float] | None]:
@@ -90,37 +86,17 @@ def gather(study: Study, tracking_uri: str, histories: float | None = None) -> E
     alive = driver_is_alive(study.directory, study.ledger)
     attempts = _attempts_on_disk(study.directory / "trials")
     runs = []
-    registered = Registered([], [])
     unreachable = None
-    exporting = export_is_alive(study.directory)
     try:
         runs = read_runs(tracking_uri, study.name, study.id, histories)
     except TrackingError as error:
         unreachable = error.found
-    if unreachable is None:
-        try:
-            registered = read_registered(tracking_uri, study.name, study.id)
-        except TrackingError as error:
-            # The server has no registry, or went away meanwhile.
-            registered = Registered([], [], error.found)
     reader = study.reader.held()
     records = study.records(reader)
     labels = _label_states(study, reader.storage())
     # A driver that started or ended while we read also changed what we read.
     alive = alive or driver_is_alive(study.directory, study.ledger)
-    exporting = exporting or export_is_alive(study.directory)
-    return Evidence(
-        study,
-        alive,
-        attempts,
-        runs,
-        unreachable,
-        labels,
-        records,
-        tracking_uri,
-        registered,
-        exporting,
-    )
+    return Evidence(study, alive, attempts, runs, unreachable, labels, records)
 
 
 def _label_states(study: Study, storage: BaseStorage | None) -> dict[str, LabelState]:

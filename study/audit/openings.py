@@ -7,27 +7,33 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
+from pathlib import Path
+
+import torch
 
 from study.audit.evidence import Evidence
 from study.audit.result import Check
+from study.audit.values import differing, in_short, recomputed
 from study.store.confirmed import confirming_study, recorded_openings
 from study.store.driver_lock import driver_is_alive
-from study.store.files import BACKUP, file_problem
+from study.store.files import BACKUP, PREDICTIONS, file_problem, stored_predictions
 from study.store.openings import OPENINGS, TEST_FILE, Opening, Tested, openings_in, tested_in
 from study.store.study import Study
 from study.store.trials import TrialRecord, trial_name
-from trainables import metrics
+from trainables.files.arrays import read_arrays
+from trainables.metrics.out_of_distribution import separation_at
 from trainables.outputs.predictions import Predictions
 from trainables.problems import FieldError
 
-TOLERANCE = 1e-6  # of a metric recomputed, maybe on another machine
+TOLERANCE_OF_FIT = 1e-5  # of a temperature fitted, maybe on another machine
 CHOSEN = "anything selected since then may have been selected on the test split"
 
 
 def check_openings(facts: Evidence) -> Check:
-    """Every opening was made by a `confirm` run, which the notes name."""
+    """Every opening was made by a `confirm` run, which the notes name, and gave what is
+    recorded."""
     opened = sum(len(state.notes.get(OPENINGS, [])) for state in facts.labels.values())
     check = Check("openings", "each test opening made by a confirm run", opened)
     if facts.study.confirms is None:
@@ -131,29 +137,62 @@ def _described(openings: list[Opening], tested: Mapping[int, Tested]) -> Iterabl
 
 
 def _check_files(facts: Evidence, record: TrialRecord, tested: Tested, check: Check) -> None:
-    """The files reproduce the recorded results."""
-    for name, digest in tested.digests.items():
-        problem = file_problem(facts.study.files(record) / name, digest)
-        if problem is not None:
-            check.add_offender(record.name, f"{name} {problem}")
-        elif name == TEST_FILE:
-            _check_values(facts, record, tested, check)
-
-
-def _check_values(facts: Evidence, record: TrialRecord, tested: Tested, check: Check) -> None:
-    try:
-        predictions = Predictions.stored(facts.study.files(record) / TEST_FILE)
-    except FieldError as error:
-        check.add_offender(record.name, error.problem)
-        return
-    logits = predictions.logits.double()
-    for objective in facts.study.spec.objectives:
-        name = objective.metric
-        if metrics.is_own(name):  # as recorded: its code is not run
+    """The files are those recorded, and give every recorded value: on test and on shift sets."""
+    read = {}
+    ood = [_file_of(name) for name, of in tested.shifts.items() if "accuracy" not in of.metrics]
+    for file, digest in tested.digests.items():
+        path = facts.study.files(record) / file
+        if problem := file_problem(path, digest):
+            check.add_offender(record.name, f"{file} {problem}")
             continue
-        found = metrics.value(name, logits, predictions.labels, logits / tested.temperature)
-        value = tested.metrics.get(name, math.nan)
-        if not abs(value - found) <= TOLERANCE and not (math.isnan(value) and math.isnan(found)):
-            check.add_offender(
-                record.name, f"{name} on test is {value:g} in the ledger, {found:g} from test.npz"
-            )
+        try:
+            read[file] = _of_no_class(path) if file in ood else Predictions.stored(path)
+        except FieldError as error:
+            check.add_offender(record.name, error.problem)
+    if problems := [*_other_temperature(facts, record, tested), *_other_values(tested, read)]:
+        check.add_offender(record.name, in_short(problems))
+
+
+def _file_of(shift: str) -> str:
+    return f"shift_{shift}.npz"
+
+
+def _of_no_class(path: Path) -> Predictions:
+    """Stored predictions whose labels name no class."""
+    arrays = read_arrays(path, "logits and labels")
+    logits, labels = (torch.from_numpy(arrays[name]) for name in ("logits", "labels"))
+    return Predictions(logits, labels, by_network=True)
+
+
+def _other_temperature(facts: Evidence, record: TrialRecord, tested: Tested) -> Iterator[str]:
+    try:
+        found = stored_predictions(facts.study, record).temperature()
+    except FieldError:  # the check of files says so
+        return
+    if not math.isclose(tested.temperature, found, rel_tol=TOLERANCE_OF_FIT):
+        yield f"temperature is {tested.temperature:g} in the ledger, {found:g} from {PREDICTIONS}"
+
+
+def _other_values(tested: Tested, read: Mapping[str, Predictions]) -> Iterator[str]:
+    """Recorded metrics that differ from those of the files that could be read."""
+    on_test = read.get(TEST_FILE)
+    if on_test is not None:
+        found = _at(tested.temperature, on_test, tested.metrics)
+        yield from differing(tested.metrics, found, TEST_FILE, " on test")
+    for name, shifted in tested.shifts.items():
+        file = _file_of(name)
+        if (there := read.get(file)) is None:
+            continue
+        if "accuracy" in shifted.metrics:
+            found = _at(tested.temperature, there, shifted.metrics)
+        elif on_test is None:
+            continue
+        else:  # samples of no class
+            found = separation_at(on_test.logits, there.logits, tested.temperature)
+        yield from differing(shifted.metrics, found, file, f" on {name}")
+
+
+def _at(
+    temperature: float, predictions: Predictions, names: Mapping[str, float]
+) -> dict[str, float]:
+    return recomputed(names, predictions, predictions.logits.double() / temperature)

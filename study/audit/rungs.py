@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from study.analysis.rungs import entries_of, goes_on, is_protected
 from study.audit.evidence import Evidence
-from study.audit.openings import TOLERANCE
 from study.audit.result import Check
+from study.audit.values import TOLERANCE
 from study.schema.early_stopping import EarlyStopping
 from study.store.files import BACKUP, file_problem
 from study.store.study import Study

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from study.tracking.client import PREFIX, asking, open_existing, pages
+from study.tracking.client import PREFIX, pages
 from trainables.files.digest import file_digest
 
 if TYPE_CHECKING:
@@ -86,43 +85,3 @@ def unfinished(
         for model in models
         if not client.search_model_versions(f"source_path LIKE '%{model.model_id}%'", max_results=1)
     ]
-
-
-@dataclass(frozen=True)
-class RegisteredVersion:
-    name: str
-    number: int
-    source: str  # as MLflow recorded it
-    tags: dict[str, str]
-
-    @property
-    def uri(self) -> str:
-        return f"models:/{self.name}/{self.number}"
-
-
-@dataclass(frozen=True)
-class Registered:
-    """A study's versions, and its models that are none: (trial, model id, whether it is whole)."""
-
-    versions: list[RegisteredVersion]
-    unfinished: list[tuple[str, str, bool]]
-    problem: str | None = None  # why they cannot be read
-
-
-def read_registered(uri: str, name: str, study_id: str) -> Registered:
-    """The study's part of the registry, read-only. Raises TrackingError if it cannot be read."""
-    with asking(uri):
-        client = open_existing(uri)
-        found = pages(client.search_model_versions, f"tags.`{PREFIX}id` = '{study_id}'")
-        versions = [
-            RegisteredVersion(each.name, int(each.version), each.source, each.tags)
-            for each in found
-        ]
-        experiment = client.get_experiment_by_name(name)
-        if experiment is None:
-            return Registered(versions, [])
-        left = [
-            (each.tags[f"{PREFIX}trial"], each.model_id, str(each.status) == "READY")
-            for each in unfinished(client, experiment.experiment_id, study_id)
-        ]
-        return Registered(versions, left)

@@ -131,6 +131,8 @@ def test_it_reads_as_it_did_then(old: Path, monkeypatch: pytest.MonkeyPatch) -> 
             del then["note"]  # that it is a copy
             del then["epochs"]["converted"]  # from checkpoints of torch's optimizers
             now, then = by_check(now), by_check(then)
+            for gone in ("running", "steps", "registered"):  # what they found, `mlflow` finds
+                del then["checks"][gone]
         check_said(now, then, file.stem)
         read += 1
     assert read == 14
