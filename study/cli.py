@@ -54,9 +54,14 @@ GROUPS = {
     ),
     "Confirm and ship": ("confirm", "export", "verify"),
     "Reproduce a paper": ("reproduce",),
-    "Check and repair": ("audit", "adopt", "sync"),
+    "Check and repair": ("audit", "sync"),
     "Cluster": ("doctor", "submit", "jobs", "logs", "stop"),
     "Free disk": ("delete", "slim"),
+}
+
+# What to do instead of a command that there was.
+REMOVED = {
+    "adopt": "Go on in a copy: calstudy run STUDY --moved.",
 }
 
 
@@ -76,6 +81,8 @@ class _Commands(click.Group):
         self, context: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         known = self.list_commands(context)
+        if args[0] in REMOVED:
+            raise click.UsageError(f"there is no command '{args[0]}' any more. {REMOVED[args[0]]}")
         if args[0] not in known and not args[0].startswith("-"):
             raise click.UsageError(
                 f"there is no command '{args[0]}'. {nearest(args[0], known)}", context
@@ -121,7 +128,6 @@ def calstudy() -> None:
     calstudy verify models:/digits/1      check the registered model
     calstudy reproduce focal_cifar10      print a paper's table beside ours
     calstudy audit digits                 check that each trial is counted once
-    calstudy adopt studies/digits         go on with a study that was copied
     calstudy sync digits                  upload trials missing from MLflow
     calstudy doctor study.yaml --address A     check every node of a cluster
     calstudy submit study.yaml --address A     run the study there

@@ -223,13 +223,14 @@ class Study:
         cpus: int | None = None,
         tracking: str | None = None,
         trust: bool = False,
+        moved: bool = False,
     ) -> Study:
         """Run the missing trials; returns the study as it then is.
 
         address: a Ray cluster; default: this machine, with the CPUs that are ours. wait: for nodes
         of the cluster, so long ("15m"); nodes, slots: until so many are there. trials: per
         method, to go on with more. trust: use the code and the servers that a folder of another
-        user names, of a study that was opened.
+        user names, of a study that was opened. moved: go on in a copy, whose original is gone.
         """
         options = option_words(
             address=address,
@@ -239,6 +240,7 @@ class Study:
             slots=slots,
             cpus=cpus,
             tracking=tracking,
+            moved=moved,
         )
         if self._spec is None:
             self._of_study("run", [*options, *option_words(trust=trust)])

@@ -221,10 +221,10 @@ class Study:
         """A whole command of it, to be pasted into a shell: with --storage where a command without
         it looks elsewhere. anywhere: also from another folder than this process is in.
 
-        A confirmation is confirmed and adopted by the name of its search.
+        A confirmation is confirmed by the name of its search.
         """
         root = self.directory.parent
-        of_search = self.confirms if verb in ("confirm", "adopt") else None
+        of_search = self.confirms if verb == "confirm" else None
         is_found = _is_default(root) and not anywhere
         where = () if is_found else ("--storage", str(root))
         return shlex.join(("calstudy", verb, of_search or self.name, *words, *where))

@@ -135,6 +135,12 @@ tracking_option = click.option(
     ),
 )
 
+moved_option = click.option(
+    "--moved",
+    is_flag=True,
+    help="Go on in this copy of a study, once its files are checked; the original is gone.",
+)
+
 ADDRESS = "CALSTUDY_ADDRESS"  # never for `run` and `confirm`: what they do where is said on them
 
 
