@@ -52,16 +52,19 @@ def go_on_here(search: Study) -> Iterator[str]:
 def _moved(study: Study, search: Study) -> Iterator[str]:
     home = study.recorded.home
     assert home is not None
+    openings = Check("openings", "")
+    if study.is_confirmation:
+        compare_record(search, openings)  # which asks the lock whether a driver runs
     with ExitStack() as locks:
         lock = locks.enter_context(driver_lock(study.directory, study.ledger))
-        yield from _checked(study, search)
+        yield from _checked(study, openings)
         yield f"{study.name}: {_mark_original(study, home.path, locks)}"
         adoptions = _count_in_ledger(study, lock)
         record_facts(study.directory, home=home_of(study.directory), adoptions=adoptions)
     yield f"{study.name} goes on in {study.directory}"
 
 
-def _checked(study: Study, search: Study) -> Iterator[str]:
+def _checked(study: Study, openings: Check) -> Iterator[str]:
     """Say what was compared, and what is missing or differs. Raises SpecError if anything is."""
     storage = study.reader.unchecked.storage()
     if storage is not None:  # as if it were the folder that a ledger elsewhere belongs to
@@ -73,9 +76,7 @@ def _checked(study: Study, search: Study) -> Iterator[str]:
     if study.is_confirmation:
         opened = chain(*map(openings_in, study.reader.unchecked.notes().values()))
         files += f"; {len(list(opened)):,} openings of the test split come with it"
-        check = Check("openings", "")
-        compare_record(search, check)
-        problems += [f"{each.name}: {each.problem}" for each in check.offenders]
+    problems += [f"{each.name}: {each.problem}" for each in openings.offenders]
     yield files
     yield from (f"  {problem}" for problem in problems)
     if problems:
