@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from study.registry import model_card
+from study.registry.names import ExportError, check_names
 from trainables import metrics
 
 
@@ -200,3 +201,9 @@ def test_code_in_our_sentences_stays_code() -> None:
     sentence = "Run `calstudy confirm small --pick 'ece<=0.1'` for a|b"
     assert model_card.as_sentence(sentence) == sentence.replace("a|b", r"a\|b")
     assert model_card.as_sentence("one ` alone <b>") == r"one \` alone \<b\>"
+
+
+def test_a_models_name_is_one_line() -> None:
+    with pytest.raises(ExportError, match=r"Invalid model name 'a\\nb'. .* or a line break"):
+        check_names("a\nb", None)
+    check_names("a b", None)
