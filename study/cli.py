@@ -53,12 +53,13 @@ GROUPS = {
     ),
     "Confirm and ship": ("confirm", "export", "verify"),
     "Reproduce a paper": ("reproduce",),
-    "Check and repair": ("audit", "adopt", "sync"),
+    "Check and repair": ("audit", "sync"),
     "Cluster": ("doctor",),
     "Free disk": ("delete", "slim"),
 }
 # What to do instead; an option stands behind its command.
 REMOVED = {
+    "adopt": "Go on in a copy: calstudy run STUDY --moved.",
     "submit": "Run: ray job submit --address http://HOST:8265 --working-dir . -- exec calstudy run"
     " ... --address auto; docs/cluster.md has it whole.",
     "jobs": "Run: ray job list --address http://HOST:8265",
@@ -134,7 +135,6 @@ def calstudy() -> None:
     calstudy verify models:/digits/1      check the registered model
     calstudy reproduce focal_cifar10      print a paper's table beside ours
     calstudy audit digits                 check that each trial is counted once
-    calstudy adopt studies/digits         go on with a study that was copied
     calstudy sync digits                  upload trials missing from MLflow
     calstudy doctor study.yaml --address A     check every node of a cluster
 

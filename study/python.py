@@ -9,25 +9,25 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from click import UsageError
+
 from search_spaces import strict_yaml
+from study.notebook.keys import parsed_keys
 from study.notebook.places import place_here
 from study.notebook.process import run_command
 from study.notebook.shown import Answer, Plan, in_commas, option_words
-from study.schema.arguments import differing_lines, plain_keys
-from study.schema.errors import SpecError, located
+from study.schema.arguments import differing_lines
+from study.schema.errors import SpecError
 from study.store import study as store
 from study.store.confirmed import confirming_directory
 from study.store.files import stored_predictions
 from study.store.openings import tested_predictions
-from study.store.own_data import ARRAYS, DATA
 from study.store.recorded import Recorded
-from trainables.plain import Plain
 from trainables.problems import FieldError, UserError, nearest
 
 if TYPE_CHECKING:
     import pandas
 
-    from study.schema.reading import ParsedSpec
     from study.schema.spec import StudySpec
     from trainables.outputs.predictions import Predictions
 
@@ -37,10 +37,10 @@ SPLITS = ("validation", "test")  # whose predictions are kept
 class Study:
     """A study: begun on disk, or to be run. Its trials are pandas DataFrames.
 
-    Everything read here is from the validation split; only `confirm` opens the test split. A
-    command runs in a process of its own. Ctrl-C, or interrupting the cell, stops it in order, and
-    it ends if this process dies. Raises UserError for what the user can mend, TryAgain where
-    calling it again goes on, and otherwise CommandFailed.
+    Everything read here is from the validation split; only `confirm` opens the test split. What
+    trains or registers runs in a process of its own. Ctrl-C, or interrupting the cell, stops it in
+    order, and it ends if this process dies. Raises UserError for what the user can mend, TryAgain
+    where calling it again goes on, and otherwise CommandFailed.
     """
 
     def __init__(self, directory: Path, spec: StudySpec | None, file_name: str = "") -> None:
@@ -96,7 +96,7 @@ class Study:
         from study.schema.reading import parse_spec
 
         if isinstance(spec, Mapping):
-            parsed = _with_data(spec, _text(storage))
+            parsed = parsed_keys(spec, _text(storage))
         else:
             parsed = parse_spec(Path(spec))
         read, _ = store.begun(parsed, _text(storage))
@@ -162,11 +162,8 @@ class Study:
         frame's `attrs["afterwards"]` then says what the study searched for.
         """
         from study.analysis.frames import front_frame
-        from study.schema.objective import read_objectives
-        from study.store.seen import seen_by
 
-        given = None if objectives is None else read_objectives(objectives, "objectives")
-        return front_frame(seen_by(self._now(), given))
+        return front_frame(self._seen(objectives, begun=False))
 
     def predictions(self, trial: str, split: str = "validation") -> Predictions:
         """Logits [N, K] and labels [N] of a complete trial: `focal/0007`.
@@ -199,17 +196,22 @@ class Study:
     ) -> Plan:
         """What `run` will do. probe: train a few epochs, and predict what the study costs. explain:
         every key with its default, every range with its source. wait, nodes, slots: as of `run`."""
-        options = option_words(
-            trials=trials,
-            probe=probe,
-            explain=explain,
-            address=address,
-            wait=wait,
-            nodes=nodes,
-            slots=slots,
-            cpus=cpus,
-        )
-        return Plan(self._of_spec("plan", options, echo=False))
+        if probe or address is not None:  # which trains, or joins a cluster
+            options = option_words(
+                trials=trials,
+                probe=probe,
+                explain=explain,
+                address=address,
+                wait=wait,
+                nodes=nodes,
+                slots=slots,
+                cpus=cpus,
+            )
+            return Plan(self._of_spec("plan", options, echo=False))
+        from study.commands.plan import plan_lines
+
+        with self._written() as file:
+            return Plan(plan_lines(file, trials, explain, cpus, str(self._directory.parent)))
 
     def run(
         self,
@@ -222,13 +224,14 @@ class Study:
         cpus: int | None = None,
         tracking: str | None = None,
         trust: bool = False,
+        moved: bool = False,
     ) -> Study:
         """Run the missing trials; returns the study as it then is.
 
         address: a Ray cluster; default: this machine, with the CPUs that are ours. wait: for nodes
         of the cluster, so long ("15m"); nodes, slots: until so many are there. trials: per
         method, to go on with more. trust: use the code and the servers that a folder of another
-        user names, of a study that was opened.
+        user names, of a study that was opened. moved: go on in a copy, whose original is gone.
         """
         options = option_words(
             address=address,
@@ -238,6 +241,7 @@ class Study:
             slots=slots,
             cpus=cpus,
             tracking=tracking,
+            moved=moved,
         )
         if self._spec is None:
             self._of_study("run", [*options, *option_words(trust=trust)])
@@ -258,9 +262,18 @@ class Study:
         metrics than the study searched, "accuracy,nll". interval: the level of intervals, in
         percent.
         """
-        words = option_words(objectives=in_commas(objectives), interval=interval)
-        options = [*_served(temperature), *words, "--json"]
-        return Answer.from_json(self._of_study("answer", options, echo=False)[-1])
+        from study.answer.answer import answer as answer_of
+        from study.answer.confirmation import results_of
+        from study.schema.objective import RAW, TEMPERATURE
+        from study.store.seen import check_given_matters
+
+        seen = self._seen(objectives)
+        if temperature is not None:
+            seen = seen.served_as(TEMPERATURE if temperature else RAW)
+        check_given_matters(seen)
+        found = answer_of(results_of(seen), _level(interval))
+        taken = {"taken": None, "trial": None} if found.choice is None else found.choice.names
+        return Answer(found.sentences, found.next, **taken, afterwards=seen.afterwards or "")
 
     def confirm(
         self,
@@ -340,17 +353,18 @@ class Study:
 
         objectives: other metrics than the study searched; default then: figures-accuracy-nll.
         """
-        options = option_words(
-            output=output,
-            format=format,
-            only=only,
-            trial=trial,
-            objectives=in_commas(objectives),
-            bootstrap=bootstrap,
-            interval=interval,
-        )
-        lines = self._of_study("figures", options)
-        return [Path(line.removeprefix("wrote ")) for line in lines if line.startswith("wrote ")]
+        from study.commands.figures import draw_figures
+        from study.terminal.console import check_resamples
+
+        level = _level(interval)
+        try:
+            check_resamples(bootstrap, level)
+        except UsageError as error:
+            raise FieldError("bootstrap", error.message) from None
+        folder = None if output is None else Path(output)
+        seen = self._seen(objectives)
+        say = place_here().stays
+        return draw_figures(seen, say, folder, format, only, trial, bootstrap, level)
 
     def export(
         self,
@@ -393,10 +407,23 @@ class Study:
             return self._stored
         return store.Study.of(self._directory, self._spec, Recorded())
 
-    def _of_study(self, command: str, options: Sequence[str], echo: bool = True) -> tuple[str, ...]:
-        """The output of a command about a study that has begun."""
+    def _seen(self, objectives: str | Sequence[str] | None, begun: bool = True) -> store.Study:
+        """The study by these objectives; by its own for None. begun: it must have."""
+        from study.schema.objective import read_objectives
+        from study.store.seen import seen_by
+
+        if begun:
+            self._check_begun()
+        given = None if objectives is None else read_objectives(objectives, "objectives")
+        return seen_by(self._now(), given)
+
+    def _check_begun(self) -> None:
         if not self._has_begun():
             raise UserError(f"{self.name} has not been run yet", "Run it: run()")
+
+    def _of_study(self, command: str, options: Sequence[str], echo: bool = True) -> tuple[str, ...]:
+        """The output of a command about a study that has begun."""
+        self._check_begun()
         return self._output_of(command, self._directory, options, echo)
 
     def _of_spec(self, command: str, options: Sequence[str], echo: bool = True) -> tuple[str, ...]:
@@ -419,29 +446,15 @@ class Study:
             yield file
 
 
-def _with_data(keys: Mapping[str, Any], storage: str | None) -> ParsedSpec:
-    """The study of these keys. Data that are objects are written into its folder first."""
-    from study.notebook.objects import given_in, keep
-    from study.schema.reading import parse_mapping
-    from study.schema.samples import check_samples
-
-    with located("", "data"):
-        given = given_in(keys.get("data"))
-    if given is None:
-        return parse_mapping(_plain(keys), "")
-    plain = _plain({**keys, "data": {"name": ARRAYS, "path": DATA, **given.options}})
-    # Nothing is written for keys that are wrong.
-    first = parse_mapping(plain, "")
-    directory = store.storage_root(storage, first.storage) / first.name
-    used = (first.values["model"], [first.values["data"]])
-    keep(given, directory, place_here(), lambda inputs: check_samples(*used, inputs, ""))
-    plain = _plain({**plain, "data": {**given.options, "name": ARRAYS, "path": directory / DATA}})
-    return parse_mapping(plain, "")
-
-
-def _plain(keys: Mapping[str, Any]) -> dict[str, Plain]:
-    with located(""):
-        return plain_keys(keys)
+def _level(interval: float) -> float:
+    """The level of intervals as a fraction."""
+    if not 50 < interval < 100:
+        raise FieldError(
+            "interval",
+            f"{interval:g} is not between 50 and 100 (both excluded)",
+            "Write a percentage: 90 for 90% intervals.",
+        )
+    return interval / 100
 
 
 def _served(temperature: bool | None) -> list[str]:

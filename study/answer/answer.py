@@ -304,7 +304,8 @@ def _confirmed(found: Results, confirmation: Confirmation, level: float) -> Answ
         _of_the_baseline(study, baseline, networks, words, level),
         other_way(found),
     ]
-    following = [(study.command("report", *study.given_words), "shows all results on one page")]
+    report = study.command("report", *study.given_words)
+    following: list[tuple[str, str]] = [(report, "shows all results on one page")]
     if unreadable:
         sentences.append(f"{choice.record.name}, its seed to export, can only be exported then.")
     else:

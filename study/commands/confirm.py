@@ -29,6 +29,7 @@ from study.terminal.console import (
     cpus_option,
     errors,
     json_option,
+    moved_option,
     print_json,
     refuse_cpus,
     storage_option,
@@ -85,6 +86,7 @@ SHOWN_OF_SHIFT = (
 @click.option("--address", metavar="A", help="Ray cluster to train on; default: this machine.")
 @wait_options
 @cpus_option
+@moved_option
 @storage_option
 @tracking_option
 @json_option
@@ -97,6 +99,7 @@ def confirm(
     address: str | None,
     wait: Wait,
     cpus: int | None,
+    moved: bool,
     storage: str | None,
     tracking: str | None,
     as_json: bool,
@@ -119,6 +122,7 @@ def confirm(
         with Steps(output) as steps:
             steps("importing torch")
             from study.answer.confirmation import results_of
+            from study.audit.moved import go_on_here
             from study.commands.answer import conclude
             from study.engine.candidates import Asked
             from study.engine.confirm import confirm as confirm_study
@@ -126,6 +130,10 @@ def confirm(
             from study.terminal.display import ConsoleDisplay
 
         opened = open_study(study, storage)
+        if moved:
+            for line in go_on_here(opened):
+                output.say(line)
+            opened = open_study(study, storage)
         asked = Asked(top, pareto, trials, seeds)
         shown = ConsoleDisplay(output)
         _, untracked = confirm_study(opened, asked, tracking, address, shown, stopping, cpus, wait)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,10 +14,12 @@ from study.terminal.console import (
     console,
     interval_option,
     objectives_option,
-    say_afterwards,
     storage_option,
     tracking_option,
 )
+
+if TYPE_CHECKING:
+    from study.store.study import Study
 
 
 @click.command()
@@ -66,14 +70,30 @@ def figures(
     --objectives accuracy,nll draws them by other metrics than the study searched, into
     STUDY/figures-accuracy-nll; these are not uploaded.
     """
-    from study.report.figure_set import Gallery, draw
     from study.store.seen import seen_by
     from study.store.study import open_study
-    from study.tracking.artifacts import try_to_log
-    from trainables.problems import FieldError
 
     check_resamples(bootstrap, level)
     opened = seen_by(open_study(study, storage), objectives)
+    draw_figures(opened, console.say, output, suffix, only, trial, bootstrap, level, tracking)
+
+
+def draw_figures(
+    opened: Study,
+    say: Callable[[str], None],
+    output: Path | None,
+    suffix: str,
+    only: str | None,
+    trial: str | None,
+    bootstrap: int,
+    level: float,
+    tracking: str | None = None,
+) -> list[Path]:
+    """Draw the figures of a study, upload them, and say what was done; returns their files."""
+    from study.report.figure_set import Gallery, draw
+    from study.tracking.artifacts import try_to_log
+    from trainables.problems import FieldError
+
     records = opened.records()
     if trial is not None:
         records.named(trial, "--trial")
@@ -82,10 +102,12 @@ def figures(
     written, reasons = draw(gallery, folder, suffix, only)
     if not written:
         raise FieldError("figures", "; ".join(reason.rstrip(".") for reason in reasons))
-    say_afterwards(opened)
+    if opened.afterwards:
+        say(opened.afterwards)
     for path in written:
-        console.say(f"wrote {path}")
+        say(f"wrote {path}")
     for reason in reasons:
-        console.say(f"not drawn: {reason}")
+        say(f"not drawn: {reason}")
     if opened.given is None:
-        console.say(try_to_log(opened, written, "figures", tracking))
+        say(try_to_log(opened, written, "figures", tracking))
+    return written

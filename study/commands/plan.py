@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
@@ -22,7 +22,7 @@ from study.terminal.console import (
     refuse_cpus,
     storage_option,
 )
-from study.terminal.layout import Table
+from study.terminal.layout import Table, columns_text
 from study.terminal.steps import Steps
 from study.terminal.waiting import wait_options
 
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from study.schema.wait import Wait
     from study.store.study import Study
     from trainables.loading.cache import Prepared
-
-COLUMNS_SHOWN = 20
 
 
 @click.command()
@@ -93,6 +91,16 @@ def plan(
     else:
         _print(found)
     _check_room(found, spec.name)
+
+
+def plan_lines(
+    spec: Path, trials: int | None, explained: bool, cpus: int | None, storage: str
+) -> tuple[str, ...]:
+    """What `plan` prints of a study, without a probe that was asked for."""
+    from study.schema.wait import NO_WAIT
+
+    found = _planned(spec, trials, False, Where(None, NO_WAIT, cpus), storage)
+    return console.lines_of(lambda: _print_explained(found.study) if explained else _print(found))
 
 
 @dataclass(frozen=True)
@@ -360,7 +368,7 @@ def _print_data(study: StudySpec, prepared: Prepared) -> None:
     for line in texts_lines(study, prepared):
         console.say(line)
     if inputs.columns:
-        console.say(f"columns: {_columns_text(inputs.columns)}")
+        console.say(f"columns: {columns_text(inputs.columns)}")
     for note in _data_notes(study, prepared):
         console.say(f"warning: {note}")
     if study.model.frozen:
@@ -389,13 +397,6 @@ def _data_notes(study: StudySpec, prepared: Prepared) -> tuple[str, ...]:
     if not _has_meta(study):
         return notes
     return (*notes, *meta_notes(prepared, study.data.meta, study.seed, study.data.unit))
-
-
-def _columns_text(columns: Sequence[str]) -> str:
-    """The first of them; `--json` lists all."""
-    shown = ", ".join(columns[:COLUMNS_SHOWN])
-    left = len(columns) - COLUMNS_SHOWN
-    return f"{shown}, and {left:,} more" if left > 0 else shown
 
 
 def _print_aims(study: StudySpec, prepared: Prepared) -> None:

@@ -14,6 +14,7 @@ from study.terminal.console import (
     console,
     cpus_option,
     errors,
+    moved_option,
     refuse_cpus,
     storage_option,
     tracking_option,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 @wait_options
 @cpus_option
 @trust_option
+@moved_option
 @storage_option
 @tracking_option
 def run(
@@ -49,6 +51,7 @@ def run(
     wait: Wait,
     cpus: int | None,
     trust: bool,
+    moved: bool,
     storage: str | None,
     tracking: str | None,
 ) -> None:
@@ -61,6 +64,9 @@ def run(
     counted once. The code is 75 too if MLflow lacks something at the end: the next run only uploads
     it. You may add trials or methods and change resources or the tracking server; a change to what
     a trial means is refused.
+
+    A copy of a study whose original is gone goes on with --moved, as does the copy of its
+    confirmation beside it, with every opening of the test split.
     """
     refuse_cpus(cpus, address)
     with Ending(console, errors) as stopping:
@@ -71,7 +77,7 @@ def run(
             from study.engine.run import run_study
             from study.terminal.display import ConsoleDisplay
 
-        asked = _asked(spec, storage, tracking, trials, trust)
+        asked = _asked(spec, storage, tracking, trials, trust, moved)
         shown = ConsoleDisplay(console)
         outcome = run_study(
             asked.spec,
@@ -107,7 +113,12 @@ class _Asked(NamedTuple):
 
 
 def _asked(
-    reference: str, storage: str | None, tracking: str | None, trials: int | None, trust: bool
+    reference: str,
+    storage: str | None,
+    tracking: str | None,
+    trials: int | None,
+    trust: bool,
+    moved: bool,
 ) -> _Asked:
     """The study of a spec, or that of a record, of which it first says what it takes from it."""
     from study.schema.spec import refuse_confirmation
@@ -121,16 +132,29 @@ def _asked(
         study, opened = spec_and_study(found.file, storage, trials=trials)
         refuse_confirmation(study, found.file.name)
         root = storage_root(storage, study.storage)
+        if moved and opened is not None:
+            _say_moved(opened)
         return _Asked(study, found.file.name, root, tracking, opened)
-    opened = open_to_go_on(found.directory)
+    opened = open_to_go_on(found.directory, moved)
     taken = taken_from(opened, tracking)
     for line in taken.lines():
         console.say(line)
     taken.refuse_another_users(trust)
+    if moved:
+        _say_moved(opened)
+        opened = open_to_go_on(found.directory)
     spec = recorded_spec(opened, trials)
     file_name = str(opened.directory / "study.yaml")
     given = tracking or opened.recorded.tracking
     return _Asked(spec, file_name, opened.directory.parent, given, opened)
+
+
+def _say_moved(study: Study) -> None:
+    """Have a copy of a study go on where it lies; see `go_on_here`."""
+    from study.audit.moved import go_on_here
+
+    for line in go_on_here(study):
+        console.say(line)
 
 
 def _report_run(outcome: Any, uri: str) -> None:

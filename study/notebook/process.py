@@ -8,17 +8,18 @@ order.
 
 from __future__ import annotations
 
+import math
 import os
 import re
-import selectors
 import signal
 import subprocess
 import sys
 import time
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import IO, Any, NamedTuple
 
 from study.notebook.places import Place
 from study.schema.errors import TryAgain
@@ -51,134 +52,34 @@ class CommandFailed(RuntimeError):
     """A command that failed (exit code 1)."""
 
 
-@dataclass(frozen=True)
-class Ended:
-    """A command that has ended: its exit code, its output, and its last message on stderr."""
+class Followed:
+    """What a command has said: its output, and its last message on stderr."""
 
-    code: int
-    output: tuple[str, ...]
-    message: str
-
-
-class Command:
-    """A command that runs."""
-
-    def __init__(self, words: Sequence[str], place: Place, program: Sequence[str]) -> None:
-        variables = {
-            name: value for name, value in environment().items() if name not in NOT_FOR_A_PIPE
-        }
-        variables["PYTHONIOENCODING"] = "utf-8"
-        if place.in_place:
-            variables[FOLLOWED] = "1"
+    def __init__(self, place: Place, echo: bool) -> None:
+        """echo: whether the lines of its output that stay are shown."""
         self._place = place
-        self._process = subprocess.Popen(
-            [*program, *words],
-            env=variables,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-        assert self._process.stdout is not None and self._process.stderr is not None
-        self._unread = {self._process.stdout.fileno(): b"", self._process.stderr.fileno(): b""}
-        self._output_is = self._process.stdout.fileno()
-        self._selector = selectors.DefaultSelector()
-        for file in self._unread:
-            os.set_blocking(file, False)
-            self._selector.register(file, selectors.EVENT_READ)
-        self._lines: deque[tuple[int, str]] = deque()  # read, and not shown yet
-        self._output: list[str] = []
-        self._message: list[str] = []
-        self._interrupts = 0
-        self._kill_at: float | None = None
+        self._echo = echo
+        self.output: list[str] = []
+        self.message: list[str] = []
 
-    def follow(self, echo: bool) -> None:
-        """Show its lines until it has ended. May be called again after a KeyboardInterrupt.
-
-        echo: also those of its output that stay.
-        """
-        while self._selector.get_map():
-            for key, _ in self._selector.select(LOOK_SECONDS):
-                self._read(key.fd)
-            self._show(echo)
-            if self._process.poll() is not None:
-                for key in [*self._selector.get_map().values()]:
-                    self._read(key.fd)
-                break
-            self._kill_if_due()
-        self._show(echo)
-        while self._process.poll() is None:
-            self._kill_if_due()
-            time.sleep(LOOK_SECONDS / 10)
-
-    def interrupt(self) -> None:
-        """Ask it to stop in order; the second time, to end at once; the third time it is killed."""
-        self._interrupts += 1
-        if self._interrupts > 2:
-            self._kill_at = 0.0
-            return
-        if self._interrupts == 2:
-            self._kill_at = time.monotonic() + LAST_SECONDS
-        with suppress(ProcessLookupError):
-            self._process.send_signal(signal.SIGINT)
-
-    @property
-    def interrupted(self) -> bool:
-        return self._interrupts > 0
-
-    def close(self) -> None:
-        """Nobody reads it any more, which ends it in order if it still runs."""
-        self._selector.close()
-        for file in (self._process.stdout, self._process.stderr):
-            if file is not None:
-                file.close()
-
-    @property
-    def ended(self) -> Ended:
-        return Ended(self._process.returncode, tuple(self._output), "\n".join(self._message))
-
-    def say_message(self) -> None:
-        """Show the last message on stderr: it was no reason to end."""
-        for line in self._message:
-            print(line, file=sys.stderr, flush=True)
-
-    def _kill_if_due(self) -> None:
-        if self._kill_at is not None and time.monotonic() >= self._kill_at:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-
-    def _read(self, file: int) -> None:
-        try:
-            while found := os.read(file, 2**16):
-                *lines, self._unread[file] = (self._unread[file] + found).split(b"\n")
-                self._lines.extend((file, _text(line)) for line in lines)
-        except BlockingIOError:
-            return
-        self._selector.unregister(file)
-        if rest := self._unread[file]:
-            self._lines.append((file, _text(rest)))
-
-    def _show(self, echo: bool) -> None:
-        while self._lines:
-            self._take(*self._lines.popleft(), echo)
-
-    def _take(self, file: int, line: str, echo: bool) -> None:
+    def take(self, line: str, is_output: bool) -> None:
         if line.startswith(PASSING):
             self._place.passes(line.removeprefix(PASSING))
-        elif file == self._output_is:
-            self._output.append(line)
-            if echo:
+        elif is_output:
+            self.output.append(line)
+            if self._echo:
                 self._place.stays(line)
-        elif line.startswith("  ") and self._message:
-            self._message.append(line)
+        elif line.startswith("  ") and self.message:
+            self.message.append(line)
         elif line:
             # The last one may be why it ends.
             self.say_message()
-            self._message = [line]
+            self.message = [line]
 
-
-def _text(line: bytes) -> str:
-    return printable(line.decode(errors="replace"))
+    def say_message(self) -> None:
+        """Show the last message on stderr: it was no reason to end."""
+        for line in self.message:
+            print(line, file=sys.stderr, flush=True)
 
 
 OURS = (sys.executable, "-m", "study.cli")
@@ -193,39 +94,93 @@ def run_command(
 ) -> tuple[str, ...]:
     """The output of a command, in lines. again: what to call to repeat it, such as `run()`.
 
-    An interruption asks the command to stop and waits until it has; a second one ends it now. Then
-    raises KeyboardInterrupt. Raises UserError for exit code 2, TryAgain for 75 and where a signal
-    ended it, else CommandFailed, with the command's message.
+    An interruption asks the command to stop and waits until it has; a second one ends it within
+    LAST_SECONDS, a third now. Then raises KeyboardInterrupt. Raises UserError for exit code 2,
+    TryAgain for 75 and where a signal ended it, else CommandFailed, with the command's message.
     """
-    command = Command(words, place, program)
+    variables = {name: text for name, text in environment().items() if name not in NOT_FOR_A_PIPE}
+    variables["PYTHONIOENCODING"] = "utf-8"
+    if place.in_place:
+        variables[FOLLOWED] = "1"
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    command = [*program, *words]
+    process = subprocess.Popen(
+        command, env=variables, stdin=subprocess.DEVNULL, start_new_session=True, **pipes
+    )
+    lines: SimpleQueue[_Line | None] = SimpleQueue()
+    for file in (process.stdout, process.stderr):
+        Thread(target=_read, args=(file, file is process.stdout, lines), daemon=True).start()
+    followed = Followed(place, echo)
     try:
-        while True:
-            try:
-                command.follow(echo)
-                break
-            except KeyboardInterrupt:
-                command.interrupt()
+        interrupts = _follow(process, lines, followed)
     finally:
-        command.close()
+        if process.poll() is None:  # its lines could not be shown
+            _signal(os.kill, process.pid, signal.SIGINT)
         place.end()
-    ended = command.ended
-    if command.interrupted:
-        command.say_message()
+    if interrupts:
+        followed.say_message()
         raise KeyboardInterrupt(f"calstudy {words[0]} was stopped. Run it again: {again}")
-    if ended.code == 0:
-        command.say_message()
-        return ended.output
-    raise _problem(words[0], ended, again)
+    if process.returncode == 0:
+        followed.say_message()
+        return tuple(followed.output)
+    raise _problem(words[0], process.returncode, followed, again)
 
 
-def _problem(name: str, ended: Ended, again: str) -> Exception:
-    if ended.code == MISTAKE:
-        return Refused(ended.message or "\n".join(ended.output))
-    if ended.code == INTERRUPTED:
+def _follow(
+    process: subprocess.Popen[bytes], lines: SimpleQueue[_Line | None], followed: Followed
+) -> int:
+    """Show its lines until it has ended; returns how often that was interrupted."""
+    interrupts = 0
+    kill_at = math.inf
+    unread = 2  # outputs
+    while unread or process.poll() is None:
+        try:
+            if time.monotonic() >= kill_at:
+                _signal(os.killpg, process.pid, signal.SIGKILL)
+            line = lines.get(timeout=LOOK_SECONDS if unread else LOOK_SECONDS / 10)
+            if line is None:
+                unread -= 1
+            else:
+                followed.take(*line)
+        except Empty:
+            if process.poll() is not None:  # another process keeps its outputs open
+                break
+        except KeyboardInterrupt:
+            interrupts += 1
+            kill_at = (math.inf, time.monotonic() + LAST_SECONDS, 0.0)[min(interrupts, 3) - 1]
+            if interrupts < 3:
+                _signal(os.kill, process.pid, signal.SIGINT)
+    return interrupts
+
+
+class _Line(NamedTuple):
+    text: str
+    is_output: bool
+
+
+def _read(file: IO[bytes], is_output: bool, lines: SimpleQueue[_Line | None]) -> None:
+    """Read an output to its end, which is a None."""
+    with file:
+        for line in file:
+            text = line.decode(errors="replace").removesuffix("\n")
+            lines.put(_Line(printable(text), is_output))
+    lines.put(None)
+
+
+def _signal(send: Callable[[int, int], None], number: int, which: int) -> None:
+    with suppress(ProcessLookupError):
+        send(number, which)
+
+
+def _problem(name: str, code: int, said: Followed, again: str) -> Exception:
+    message = "\n".join(said.message)
+    if code == MISTAKE:
+        return Refused(message or "\n".join(said.output))
+    if code == INTERRUPTED:
         # It may have said why and then shown what there is.
-        said = (line for line in reversed(ended.output) if re.search("again|stopped|resume", line))
-        return TryAgain(ended.message or next(said, "not finished"), f"Run it again: {again}")
-    if ended.code < 0:
-        by = signal.Signals(-ended.code).name
+        why = (line for line in reversed(said.output) if re.search("again|stopped|resume", line))
+        return TryAgain(message or next(why, "not finished"), f"Run it again: {again}")
+    if code < 0:
+        by = signal.Signals(-code).name
         return TryAgain(f"calstudy {name} was ended by {by}", f"Run it again: {again}")
-    return CommandFailed(f"calstudy {name} failed: {ended.message or 'its output says why'}")
+    return CommandFailed(f"calstudy {name} failed: {message or 'its output says why'}")

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
 from study.schema.objective import read_objectives
-
-# The commands that a Study has as methods.
-CALLS = ("run", "trials", "confirm", "report", "export")
+from study.store.command_line import CommandLine
 
 
 @dataclass(frozen=True, repr=False)
 class Answer:
     """Which model to take, how sure that is, and what to do next.
 
-    sentences: the first names the model. next: commands, each with what it does. trial: of the
-    search, whose settings it has. taken: the label of the confirmed row. None: there is none.
-    afterwards: what is said of objectives given afterwards; else empty.
+    sentences: the first names the model. next: commands, each with what it does, said as calls
+    where a Study has such a method. trial: of the search, whose settings it has. taken: the label
+    of the confirmed row. None: there is none. afterwards: what is said of objectives given
+    afterwards; else empty.
     """
 
     sentences: tuple[str, ...]
@@ -29,16 +26,8 @@ class Answer:
     trial: str | None
     afterwards: str = ""
 
-    @classmethod
-    def from_json(cls, text: str) -> Answer:
-        """Of what `calstudy answer --json` prints."""
-        plain = json.loads(text)
-        following = tuple((command, does) for command, does in plain["next"])
-        said = tuple(plain["sentences"])
-        return cls(said, following, plain["taken"], plain["trial"], plain.get("afterwards", ""))
-
     def __str__(self) -> str:
-        following = (f"Next: {call_of(command)}  ({does})" for command, does in self.next)
+        following = (f"Next: {_call(command)}  ({does})" for command, does in self.next)
         return "\n".join([*filter(None, [self.afterwards]), *self.sentences, *following])
 
     def __repr__(self) -> str:
@@ -50,11 +39,15 @@ class Answer:
         lines += [f"<p><b>{first}</b></p>", *(f"<p>{sentence}</p>" for sentence in rest)]
         if self.next:
             items = (
-                f"<li><code>{escape(call_of(command))}</code>: {escape(does)}</li>"
+                f"<li><code>{escape(_call(command))}</code>: {escape(does)}</li>"
                 for command, does in self.next
             )
             lines.append(f"<p>Next:</p><ul>{''.join(items)}</ul>")
         return "\n".join(lines)
+
+
+def _call(command: str) -> str:
+    return command.call if isinstance(command, CommandLine) else command
 
 
 @dataclass(frozen=True, repr=False)
@@ -71,27 +64,6 @@ class Plan:
 
     def _repr_html_(self) -> str:
         return f"<pre>{escape(str(self))}</pre>"
-
-
-def call_of(command: str) -> str:
-    """`study.confirm()` for `calstudy confirm digits`; a command that is no method is kept."""
-    _, name, about, *_ = command.split()
-    if name not in CALLS:
-        return command
-    # Only export names it: a seed of a confirmation.
-    of = f"Study.open({about!r})" if name == "export" and about.endswith("-confirm") else "study"
-    given = []
-    for option, value in re.findall(r" --(\S+)(?: (?!--)(\S+))?", command):
-        if (name, option) == ("export", "name"):
-            given.append(repr(value))
-        elif (name, option) == ("confirm", "trial"):
-            given.append(f"trials=[{value!r}]")
-        elif option in ("temperature", "raw"):
-            given.append(f"temperature={option == 'temperature'}")
-        elif option != "storage":
-            shown = value if value.isdigit() else repr(value)
-            given.append(f"{option}={shown if value else True}")
-    return f"{of}.{name}({', '.join(given)})"
 
 
 def option_words(**options: object) -> list[str]:

@@ -1,27 +1,31 @@
-"""The model card in Markdown: the model, its training, its metrics and their uncertainty."""
+"""The model card in Markdown: the model, its training, its metrics and their uncertainty.
+
+What a study's owner named (classes, columns, units) stands in it as text: it is no markup there.
+"""
 
 from __future__ import annotations
 
+import json
 import math
+import re
+import shlex
 import statistics
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
+from jinja2 import Environment, PackageLoader
+
 from study.answer.choice import Choice, median_seed
 from study.answer.networks import networks_on_test
 from study.answer.phrases import first_upper
-from study.registry.card_use import Facts, classes_section, use_section
+from study.registry.card_use import MOST_CLASSES, Facts, metadata
 from study.schema.objective import (
-    IN_WORDS,
-    RAW,
-    TEMPERATURE,
     Objective,
     as_served,
     changes_with_temperature,
     epoch_note,
     in_words,
-    other_than,
     searched_for,
 )
 from study.schema.recommendations import OWN_SETTINGS, standing, standing_text
@@ -39,85 +43,92 @@ from trainables.loading.marks import MOST
 from trainables.method import Method
 from trainables.outputs.predictions import Predictions
 
+# What Markdown, or HTML in it, could take as markup; `_` only where it is no part of a word.
+MARKUP = re.compile(r"[\\`*<>|~&]|\](?=[(\[:])|(?<![^\W_])_|_(?![^\W_])")
+
+
+# ---- texts ---------------------------------------------------------------------------------------
+
+
+class Markdown(str):
+    """A text that is Markdown as it stands."""
+
+
+def as_text(value: object) -> Markdown:
+    """A value as a line of Markdown that shows it and does nothing else."""
+    if isinstance(value, Markdown):
+        return value
+    return Markdown(MARKUP.sub(r"\\\g<0>", " ".join(str(value).splitlines())))
+
+
+def as_code(value: str) -> Markdown:
+    """A text as a code span, whatever backticks it has."""
+    line = " ".join(value.splitlines())
+    fence = "`" * (1 + max(map(len, re.findall("`+", line)), default=0))
+    space = " " if line.startswith("`") or line.endswith("`") else ""
+    return Markdown(f"{fence}{space}{line}{space}{fence}")
+
+
+def as_sentence(ours: str) -> Markdown:
+    """A sentence of ours, in which code stands between backticks."""
+    parts = ours.split("`")
+    if not len(parts) % 2:
+        return as_text(ours)
+    return Markdown(
+        "`".join(as_text(part) if at % 2 == 0 else part for at, part in enumerate(parts))
+    )
+
+
+def _templates() -> Environment:
+    templates = Environment(
+        loader=PackageLoader("study.registry", ""),
+        finalize=as_text,
+        keep_trailing_newline=True,
+        trim_blocks=True,
+    )
+    templates.filters.update(
+        code=as_code,
+        figure=_figure,
+        first_upper=first_upper,
+        model=_model,
+        python=lambda text: Markdown(json.dumps(text, ensure_ascii=False)),
+        seed=_seed,
+        sentence=as_sentence,
+        shell=lambda text: Markdown(shlex.quote(text)),
+    )
+    return templates
+
+
+# ---- the card ------------------------------------------------------------------------------------
+
 
 def card(facts: Facts, name: str, answer: Sequence[str] = ()) -> str:
     """The card of a model with these facts. answer: sentences that say why it was chosen."""
-    config = facts["config"]
-    trial = facts["metrics_of_trial"]
-    serves = facts["serves"]
-    temperature = f"{facts['temperature']:.4g}"
-    rows = [
-        f"| {metrics.describe(metric).label} | {_figure(trial[metric])} "
-        f"| {_figure(trial.get(metrics.AFTER_TEMPERATURE + metric, trial[metric]))} |"
-        for metric in _measured_in(facts)
-    ]
-    headings = {RAW: IN_WORDS[RAW], TEMPERATURE: f"{IN_WORDS[TEMPERATURE]} {temperature}"}
-    headings[serves] += " (served)"
-    if serves == TEMPERATURE:
-        applies = f"applies its temperature, {temperature}"
-        otherwise = "as trained"
-    else:
-        applies = "applies no temperature"
-        otherwise = "with its temperature"
-    searched = searched_for([Objective(**objective) for objective in facts["objectives"]])
-    notes = []
-    if note := epoch_note(config["result"]):
-        notes.append(f"{note.capitalize()}.")
-    if doubt := temperature_note(facts["temperature"], trial["accuracy"], facts["num_samples"]):
-        notes.append(doubt)
-    if by_hand := facts.get("selected_for"):
-        notes.append(f"{first_upper(by_hand)}.")
-    reasons = []
-    if answer:
-        reasons = ["## Why this model", " ".join(answer), ""]
-    settings = [f"- {path}: {value}" for path, value in sorted(facts["params"].items())]
-    return "\n".join(
-        [
-            f"# {name}: {config['model']['name']} trained by {facts['method']}",
-            "",
-            *reasons,
-            (
-                f"Classifies {_what(facts)} of {config['data']['name']} into"
-                f" {len(facts['classes'])} classes. Trial `{facts['trial']}` of study"
-                f" `{facts['study']}` (id {facts['id']}, data {facts['data_digest'][:12]})"
-                f"{_retrains(facts)}."
-            ),
-            "",
-            (
-                f"Input: {_input(facts)}. Output: {_output(facts)}. The model"
-                f" {_normalizes(facts)}{applies}."
-            ),
-            "",
-            *use_section(facts, name),
-            *classes_section(facts),
-            "## Training",
-            (
-                f"{config['epochs']} epochs, weights of epoch {facts['epoch']}; batch size"
-                f" {config['batch_size']}; initialization and sample order from seed"
-                f" {config['seed']} and trial number {config['number']}; on {facts['device']}."
-                f" {_whence(facts)}:"
-            ),
-            *(settings or ["- none"]),
-            "",
-            f"## Validation ({_sizes(facts)})",
-            *_drawn_rows(facts),
-            f"| | {headings[RAW]} | {headings[TEMPERATURE]} |",
-            "|---|---|---|",
-            *rows,
-            "",
-            (
-                f"{first_upper(searched)}. `calstudy export ... --{other_than(serves)}`"
-                f" registers it {otherwise}. After temperature: cross-fitted {FIT_IN_WORDS}, no"
-                " sample is used to fit its own temperature. Because this trial was selected on"
-                " validation, its values tend to look better than they are. The test split was not"
-                " used."
-            ),
-            *notes,
-            "",
-            *_confirmed_section(facts),
-            *_columns(facts),
-        ]
-    )
+    objectives = [Objective(**objective) for objective in facts["objectives"]]
+    accuracy = facts["metrics_of_trial"]["accuracy"]
+    context = {
+        **facts,
+        **_confirmed_part(facts),
+        "name": name,
+        "answer": answer,
+        "uri": f"models:/{name}/VERSION",
+        "kind": facts.get("kind", "image"),
+        "noun": NOUNS[facts.get("kind", "image")],
+        "texts": "keep" in facts,
+        "shown_temperature": f"{facts['temperature']:.4g}",
+        "classes_in_metadata": "classes" in metadata(facts),
+        "most_classes": MOST_CLASSES,
+        "most_pixels": MOST,
+        "whence": _whence(facts),
+        "validation_sizes": _sizes(facts),
+        "measured": [(metrics.describe(metric).label, metric) for metric in _measured_in(facts)],
+        "searched": first_upper(searched_for(objectives)),
+        "fit": FIT_IN_WORDS,
+        "epoch_note": epoch_note(facts["config"]["result"]),
+        "doubt": temperature_note(facts["temperature"], accuracy, facts["num_samples"]),
+    }
+    made = _templates().get_template("card.md.jinja").render(context)
+    return made.rstrip("\n") + "\n"
 
 
 def _measured_in(facts: Facts) -> list[str]:
@@ -128,12 +139,6 @@ def _measured_in(facts: Facts) -> list[str]:
     return [*metrics.ESSENTIAL, *also]
 
 
-def _what(facts: Facts) -> str:
-    """What is given a class: images, rows, or each pixel of images with masks."""
-    noun = NOUNS[facts.get("kind", "image")]
-    return f"each pixel of {noun}" if facts.get("marked") else noun
-
-
 def _sizes(facts: Facts) -> str:
     """`360 samples of 36 patients`, where samples belong together; pixels of images with masks."""
     groups = f" of {facts['validation_groups']}" if "validation_groups" in facts else ""
@@ -141,55 +146,6 @@ def _sizes(facts: Facts) -> str:
         return f"{facts['num_samples']} samples{groups}"
     images = f" of {count_of(facts['num_images'], 'images')}"
     return f"{facts['num_samples']:,} pixels{images}{groups.replace(images, '')}"
-
-
-def _drawn_rows(facts: Facts) -> list[str]:
-    """Which pixels the metrics of masks are of, and what their intervals resample."""
-    if not facts.get("marked"):
-        return []
-    return [
-        (
-            f"The metrics are of at most {MOST:,} labelled pixels an image (fewer where a split has"
-            " very many images), drawn once by the seed: every image weighs the same. Intervals"
-            f" resample {facts['validation_groups'].partition(' ')[2]}, not pixels."
-        ),
-        "",
-    ]
-
-
-def _input(facts: Facts) -> str:
-    """The model's input, in words."""
-    if facts.get("columns"):
-        return f"rows of {len(facts['columns'])} columns, raw numbers (not normalized)"
-    shape = " x ".join(str(size) for size in facts["input_shape"])
-    if "vocabulary_sha256" in facts:
-        return f"int32 [N, {shape}], numbers of words, of its file `calstudy/vocabulary.txt`"
-    values = "pixel values" if facts.get("kind", "image") == "image" else "numbers"
-    return f"float32 [N, {shape}], raw {values} (not normalized)"
-
-
-def _normalizes(facts: Facts) -> str:
-    return "" if "vocabulary_sha256" in facts else "normalizes its input and "
-
-
-def _output(facts: Facts) -> str:
-    """The model's output, in words."""
-    if not facts.get("marked"):
-        return "float32 [N, K] probabilities; each row sums to 1"
-    _, *size = facts["input_shape"]
-    sizes = " x ".join(map(str, [len(facts["classes"]), *size]))
-    return (
-        f"float32 [N, {sizes}] probabilities of the classes at each pixel; those of a pixel sum"
-        " to 1, and the largest is its class"
-    )
-
-
-def _columns(facts: Facts) -> list[str]:
-    """The columns of a row, in the model's order."""
-    if not facts.get("columns"):
-        return []
-    named = ", ".join(f"`{name}`" for name in facts["columns"])
-    return ["## Columns", f"In this order: {named}.", ""]
 
 
 def _whence(facts: Facts) -> str:
@@ -202,14 +158,6 @@ def _whence(facts: Facts) -> str:
     whose = _whose(facts)
     rest = "" if whose == OWN_SETTINGS else "; the rest as in the study"
     return f"{first_upper(whose)}{rest}"
-
-
-def _retrains(facts: Facts) -> str:
-    """The model of the tables and of the answer that a confirmed trial is a seed of."""
-    confirmed = facts.get("confirmed")
-    if confirmed is None:
-        return ""
-    return f": seed {_seed(facts['trial'])} of `{_model(confirmed)}`"
 
 
 def _model(confirmed: Facts) -> str:
@@ -325,81 +273,44 @@ def _with_intervals(
     return {name: [tested.metrics[name], *sure.get(name, ())[1:]] for name in names}
 
 
-def _confirmed_section(facts: Facts) -> list[str]:
+def confirmed_section(facts: Facts) -> str:
     """From validation to test: the search's value, fresh seeds there, each of them on test."""
+    template = _templates().get_template("confirmed.md.jinja")
+    return template.render({**facts, **_confirmed_part(facts)})
+
+
+def _confirmed_part(facts: Facts) -> Facts:
+    """What the section on the confirmation shows; nothing of a model that was not confirmed."""
     confirmed = facts.get("confirmed")
-    serves = facts["serves"]
     if confirmed is None:
-        return []
-    is_own = confirmed.get("itself", False)
+        return {}
+    serves = facts["serves"]
     seeds = confirmed["seeds"]
     tests = [seed["test"] for seed in seeds if seed["test"] is not None]
     searched = confirmed["searched"]
-    rows = []
+    means = []
     for name in _in_pairs(seeds[0]["validation"]):
         before = "-" if searched is None else _figure(searched.get(name))
-        validation = _over(
-            [seed["validation"][name] for seed in seeds if name in seed["validation"]]
-        )
+        validation = [seed["validation"][name] for seed in seeds if name in seed["validation"]]
         test = _over([found[name][0] for found in tests]) if tests else "not measured"
-        cells = [_named(name, serves), before, validation, test]
-        if is_own:
-            del cells[1]
-        rows.append(f"| {' | '.join(cells)} |")
+        means.append((_named(name, serves), before, _over(validation), test))
     shown = ("accuracy", "ece", metrics.AFTER_TEMPERATURE + "ece", as_served("nll", serves))
-    floors = facts.get("floors", {})
     each = []
     for seed in seeds:
         cells = ["not measured"] * len(shown)
         if seed["test"]:
-            known = floors.get(seed["trial"], {})
+            known = facts.get("floors", {}).get(seed["trial"], {})
             cells = [_with_range(seed["test"][name], known.get(name)) for name in shown]
-        each.append(f"| {_seed(seed['trial'])} | {' | '.join(cells)} |")
-    whose = _whose(facts) if searched is None else "found by the search"
-    notes = []
-    if floors:
-        notes = [first_upper(floor_note(confirmed.get("level", LEVEL))), ""]
-    median = (
-        ", the seed with the median validation value of the first objective" * confirmed["median"]
-    )
-    notes += [f"{first_upper(caution)}." for caution in confirmed.get("cautions", ())]
-    groups = f" of {confirmed['test_groups']}" if "test_groups" in confirmed else ""
-    test = confirmed.get("test_shown", f"{confirmed['test_samples']} samples{groups}")
-    title = f"## Confirmation: {len(seeds)} fresh seeds of `{_model(confirmed)}`, {whose}"
-    head = [
-        "| | search, validation | fresh seeds, validation | fresh seeds, test |",
-        "|---|---|---|---|",
-    ]
-    if is_own:
-        title = f"## Confirmation: {len(seeds)} seeds of `{_model(confirmed)}`, {whose}"
-        head = ["| | validation | test |", "|---|---|---|"]
-    return [
-        title,
-        (
-            f"This model is seed {_seed(confirmed['registered'])}{median}. Mean and standard"
-            f" deviation over seeds. The test split ({test}) was not used for any selection."
-        ),
-        "",
-        *head,
-        *rows,
-        "",
-        f"Test metrics per seed, {_how_sure(confirmed)}:",
-        "",
-        f"| seed | {' | '.join(_named(name, serves) for name in shown)} |",
-        f"|---|{'---|' * len(shown)}",
-        *each,
-        "",
-        *notes,
-    ]
-
-
-def _how_sure(confirmed: Facts) -> str:
-    """How sure the test metrics are."""
-    if few := confirmed.get("no_intervals"):
-        return f"without intervals ({few})"
-    groups = confirmed.get("test_groups")
-    resampled = f" that resample {groups}" if groups else ""
-    return f"with {percent(confirmed.get('level', LEVEL))} intervals{resampled}"
+        each.append((_seed(seed["trial"]), cells))
+    level = confirmed.get("level", LEVEL)
+    return {
+        "whose": _whose(facts) if searched is None else "found by the search",
+        "means": means,
+        "level": percent(level),
+        "shown": [_named(name, serves) for name in shown],
+        "each": each,
+        "floor_note": first_upper(floor_note(level)),
+    }
 
 
 def _in_pairs(found: Mapping[str, float]) -> list[str]:

@@ -13,10 +13,11 @@ class ExportError(UserError):
 
 def check_names(name: str, alias: str | None) -> None:
     """Reject early what the registry would reject after the upload."""
-    if not name.strip() or name.startswith("..") or name == "." or set(name) & set("/:@?%"):
+    is_path = name.startswith("..") or name == "."
+    if not name.strip() or is_path or set(name) & set("/:@?%") or not name.isprintable():
         raise ExportError(
-            f"Invalid model name '{name}'",
-            "It must not be empty, be a path, or contain any of / : @ ? %.",
+            f"Invalid model name {name!r}",
+            "It must not be empty, be a path, or contain any of / : @ ? % or a line break.",
         )
     if alias is None:
         return

@@ -93,8 +93,8 @@ def _checked(directory: Path, storage: str | None) -> Path:
             "--storage",
             "",
             f"is {storage_root(storage)}, but the study lies in {directory.parent}",
-            "Leave --storage out; to have it there, move its folder there, or copy it and run"
-            " `calstudy adopt` on the copy.",
+            "Leave --storage out; to have it there, move its folder there, or copy it and run the"
+            " copy with --moved.",
         )
     return directory
 
@@ -109,11 +109,12 @@ def _beside(reference: str, storage: str | None, taken: str, directory: Path | N
     return f"{taken}; for the study in the storage: calstudy run {other}"
 
 
-def open_to_go_on(directory: Path) -> Study:
-    """The study of a directory, to run what is missing. Raises SpecError for a copy, and for a
-    confirmation, which `confirm` runs."""
+def open_to_go_on(directory: Path, moved: bool = False) -> Study:
+    """The study of a directory, to run what is missing. Raises SpecError for a copy, unless it was
+    moved, and for a confirmation, which `confirm` runs."""
     study = open_directory(directory, str(directory))
-    check_home(study)
+    if not moved:
+        check_home(study)
     if study.confirms is not None:
         raise SpecError(
             study.name,

@@ -14,7 +14,7 @@ def home_of(directory: Path) -> Home:
 
 
 def check_home(study: Study) -> None:
-    """Raise SpecError for a copy of a study, and for an original that was adopted elsewhere: two
+    """Raise SpecError for a copy of a study, and for an original of which a copy went on: two
     studies of one identity would count a trial twice.
 
     A study that was moved or is mounted elsewhere keeps its inode; a copy that replaces the
@@ -26,12 +26,22 @@ def check_home(study: Study) -> None:
     if home is None or home.path == here.path:
         return
     if home.inode != here.inode or _is_beside(Path(home.path), study.directory):
+        moves = study.command(study.resumed_by, "--moved")
         raise SpecError(
             str(study.directory),
             "",
             f"is not the study's home, which is {home.path}",
-            f"Run it there; or, if that folder is gone: `{study.command('adopt')}`.",
+            f"Run it there; or, if that folder is gone: `{moves}`.",
         )
+
+
+def is_at_home(study: Study) -> bool:
+    """Whether `check_home` lets it go on."""
+    try:
+        check_home(study)
+    except SpecError:
+        return False
+    return True
 
 
 def _is_beside(original: Path, copy: Path) -> bool:

@@ -325,7 +325,7 @@ def delete_labels(
     adoptions: int = 0,
 ) -> None:
     """Remove a study's trials from a ledger it may share with others. One that is not of `study_id`
-    stays; so do all where a copy was adopted since.
+    stays; so do all where a copy went on since.
 
     adoptions: how many of them the study's folder knows of.
     """

@@ -125,8 +125,8 @@ def studies_in(storage: BaseStorage) -> dict[str, Mapping[str, Any]]:
 
 
 def adoptions_in(studies: Mapping[str, Mapping[str, Any]], name: str) -> int:
-    """How often the study of that name was adopted, by the marks of its labels; a kill leaves some
-    of them behind."""
+    """How often a copy of the study of that name went on, by the marks of its labels; a kill leaves
+    some of them behind."""
     counts = [0]
     for full_name, facts in studies.items():
         mark = facts.get("calstudy")

@@ -64,7 +64,7 @@ class Recorded(Record):
     rows: dict[str, int] | None = None  # of predictions in each split, of images with masks
     weights: dict[str, str] | None = None  # names, by sha256, of those that trials start from
     home: Home | None = None
-    adoptions: int | None = None  # how often it was adopted, as a ledger elsewhere counts them
+    adoptions: int | None = None  # how often a copy went on, as a ledger elsewhere counts
     tracking: str | None = None
     ledger_made: bool | None = None  # once it is; it is then never made again
     kept_by_other_rules: bool | None = None  # models, of a front that was another

@@ -28,7 +28,7 @@ class Traces:
     study_id: str
     made: bool  # study.yaml records that the ledger was made
     folders: Mapping[str, Iterable[int]]  # by label: the numbers of the trials that have a folder
-    adoptions: int = 0  # how often the study was adopted, as study.yaml records
+    adoptions: int = 0  # how often a copy of the study went on, as study.yaml records
 
     def beyond(self, counts: Mapping[str, int]) -> Iterator[str]:
         """The trials with an attempt on disk, apart from the first `counts` of each label."""
@@ -83,7 +83,7 @@ def check_same_ledger(storage: BaseStorage, traces: Traces) -> bool:
     """Raise LedgerError unless the storage has what a study that has begun recorded in it.
 
     That is: a label with the study's id, if its ledger was made, every trial that has an attempt on
-    disk, and no more adoptions than the study's folder knows of. Returns whether any trial was
+    disk, and no more moves than the study's folder knows of. Returns whether any trial was
     asked.
     """
     ids = set()
@@ -102,8 +102,8 @@ def check_same_ledger(storage: BaseStorage, traces: Traces) -> bool:
     if traces.study_id in ids and adoptions_in(there, traces.name) > traces.adoptions:
         ledger = traces.ledger or "ledger.log"
         raise LedgerError(
-            f"ledger: {ledger} belongs to a copy of {traces.directory} that was adopted since",
-            "Go on there; or, if that one is gone, run `calstudy adopt` on this folder.",
+            f"ledger: {ledger} belongs to a copy of {traces.directory} that went on since",
+            "Go on there; or, if that one is gone, run the study in this folder with --moved.",
         )
     counts = {label: storage.get_n_trials(study_id) for label, study_id in studies.items()}
     if missing := next(traces.beyond(counts), None):

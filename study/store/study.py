@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -24,6 +23,7 @@ from study.schema.objective import (
 )
 from study.schema.resources import Resources
 from study.schema.uris import resolve_uri
+from study.store.command_line import CommandLine
 from study.store.given import Given
 from study.store.ledger_reader import LedgerReader
 from study.store.recorded import Recorded
@@ -216,17 +216,17 @@ class Study:
     def resumed_by(self) -> str:
         return "run" if self.confirms is None else "confirm"
 
-    def command(self, verb: str, *words: str, anywhere: bool = False) -> str:
+    def command(self, verb: str, *words: str, anywhere: bool = False) -> CommandLine:
         """A whole command of it, to be pasted into a shell: with --storage where a command without
         it looks elsewhere. anywhere: also from another folder than this process is in.
 
-        A confirmation is confirmed and adopted by the name of its search.
+        A confirmation is confirmed by the name of its search.
         """
         root = self.directory.parent
-        of_search = self.confirms if verb in ("confirm", "adopt") else None
+        of_search = self.confirms if verb == "confirm" else None
         is_found = _is_default(root) and not anywhere
         where = () if is_found else ("--storage", str(root))
-        return shlex.join(("calstudy", verb, of_search or self.name, *words, *where))
+        return CommandLine.of(verb, of_search or self.name, words, where)
 
     def records(self, reader: LedgerReader | None = None) -> Trials:
         """All trials, as now in the ledger, or as a reader holds it.

@@ -53,6 +53,7 @@ class OurConsole(SafeConsole):
         super().__init__(**options)
         self.when_closed: Callable[[], None] = _nothing_left_to_do
         self._writing = threading.RLock()
+        self._kept = False  # what is printed
 
     def silence(self, patience: float) -> None:
         """Print nothing from now on, after a line that another thread is just writing."""
@@ -63,6 +64,16 @@ class OurConsole(SafeConsole):
     def say(self, line: str) -> None:
         """Print a line that only the terminal wraps."""
         self.print(line, soft_wrap=True)
+
+    def lines_of(self, show: Callable[[], None]) -> tuple[str, ...]:
+        """What `show` prints, as on a pipe, in lines; it is kept from the output."""
+        self._kept = True
+        try:
+            with self.capture() as printed:
+                show()
+        finally:
+            self._kept = False
+        return tuple(Text.from_ansi(printed.get()).plain.splitlines())
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
@@ -83,7 +94,9 @@ class OurConsole(SafeConsole):
     @property  # type: ignore[misc]  # Rich's can also be set
     def size(self) -> ConsoleDimensions:
         found = super().size
-        return found if self.is_terminal else ConsoleDimensions(UNLIMITED, found.height)
+        if self.is_terminal and not self._kept:
+            return found
+        return ConsoleDimensions(UNLIMITED, found.height)
 
 
 UNLIMITED = 1_000_000  # columns
@@ -101,8 +114,9 @@ def reading_width() -> int:
 
 
 # Markup off: a reason, a path or a range may hold [brackets].
-console = OurConsole(highlight=False, markup=False)
-errors = OurConsole(stderr=True, highlight=False, soft_wrap=True, markup=False)
+# In a notebook too, lines go to the output: they are text there.
+console = OurConsole(highlight=False, markup=False, force_jupyter=False)
+errors = OurConsole(stderr=True, highlight=False, soft_wrap=True, markup=False, force_jupyter=False)
 
 FAILED = 1
 MISTAKE = 2
@@ -133,6 +147,12 @@ tracking_option = click.option(
         "MLflow server, or the name of a file or environment variable that holds its URI; default:"
         " the study's, else the one embedded in the storage."
     ),
+)
+
+moved_option = click.option(
+    "--moved",
+    is_flag=True,
+    help="Go on in this copy of a study, once its files are checked; the original is gone.",
 )
 
 ADDRESS = "CALSTUDY_ADDRESS"  # never for `run` and `confirm`: what they do where is said on them

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions
@@ -13,6 +13,7 @@ from study.schema.printable import printable
 
 GAP = "  "
 NARROWEST = 20  # a column of text wraps only if it keeps this width
+COLUMNS_SHOWN = 20  # of a table of data
 
 
 class Table:
@@ -105,3 +106,10 @@ class Table:
 
 def _longest_word(text: Text) -> int:
     return max(map(cell_len, text.plain.split()), default=0)
+
+
+def columns_text(columns: Sequence[str]) -> str:
+    """The first of them; `--json` lists all."""
+    shown = ", ".join(columns[:COLUMNS_SHOWN])
+    left = len(columns) - COLUMNS_SHOWN
+    return f"{shown}, and {left:,} more" if left > 0 else shown

@@ -145,7 +145,7 @@ def test_it_reads_as_it_did_then(old: Path, monkeypatch: pytest.MonkeyPatch) -> 
     here("audit", "small-confirm", *storage)
     here("verify", "models:/small@champion", *storage)
     refused = here("run", old / "specs" / "small.yaml", *storage, check=2)
-    assert "is not the study's home" in refused and "`calstudy adopt small`" in refused
+    assert "is not the study's home" in refused and "`calstudy run small --moved`" in refused
 
 
 def test_what_was_confirmed_is_confirmed(moved: Path) -> None:

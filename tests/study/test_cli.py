@@ -276,7 +276,7 @@ def test_plan_writes_nothing_and_explains(
         (("list", "metods"), "metods"),
         (("stauts", "x"), "there is no command 'stauts'. Did you mean 'status'?"),
         (("runn", "x"), "there is no command 'runn'. Did you mean 'run'?"),
-        (("xyz",), "there is no command 'xyz'. Valid values: adopt, answer, "),
+        (("xyz",), "there is no command 'xyz'. Valid values: answer, "),
         (("--hlp",), "--hlp"),
         (("evaluate", "x.npz", "--bins", "0"), "--bins"),
     ],

@@ -79,9 +79,8 @@ def test_only_the_files_count_once_the_study_has_begun(
     second = tmp_path / "second"
     shutil.copytree(first, second)
     shutil.rmtree(first)
-    here("adopt", "mine", "--storage", second, "--yes")
     moved = Study.open("mine", storage=second)
-    assert len(moved.run(trials=4).trials()) == 4
+    assert len(moved.run(trials=4, moved=True).trials()) == 4
     assert moved.confirm(trials=["focal/0001"], seeds=1).trials().test_ece.notna().all()
     assert here_json("verify", "models:/kept/1", "--storage", second)["ok"]
     here("audit", "mine", "--storage", second)

@@ -236,6 +236,33 @@ def test_what_follows_a_run(tmp_path: Path) -> None:
     assert study.export("kept", trial="focal/0001", temperature=False) == "models:/kept/1"
 
 
+def test_what_reads_starts_no_command(
+    study: Study, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(python, "run_command", None)
+    answer = study.answer(temperature=True)
+    assert answer.trial == "focal/0001" and "with its temperature" in str(answer)
+    assert "Next: study.run(" in str(answer)
+    (drawn,) = study.figures(only="front", bootstrap=0)
+    assert drawn.is_file() and f"wrote {drawn}\n" in capsys.readouterr().out
+    with pytest.raises(FieldError, match=r"interval: 40 is not between 50 and 100"):
+        study.answer(interval=40)
+    with pytest.raises(FieldError, match=r"bootstrap: 7 resamples are too few"):
+        study.figures(bootstrap=7)
+
+
+def test_a_plan_is_what_the_command_prints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(python, "run_command", None)
+    file = write_spec(tmp_path / "small.yaml", storage=str(tmp_path), trials=1)
+    study = Study.from_spec(file)
+    for given, option in (({}, ()), ({"explain": True}, ("--explain",))):
+        lines = study.plan(**given).lines  # type: ignore[arg-type]
+        assert lines == tuple(here("plan", file, *option).splitlines()) and len(lines) > 9
+    assert capsys.readouterr().out == ""
+
+
 def test_only_public_names_are_completed(study: Study) -> None:
     """Those of docs/python.md."""
     public = {

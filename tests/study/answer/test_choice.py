@@ -209,7 +209,7 @@ def test_the_card_names_the_level_of_its_intervals(tmp_path: Path) -> None:
             "method": "focal",
             "config": {"method": "focal"},
         }
-        section = "\n".join(model_card._confirmed_section(of_card))
+        section = model_card.confirmed_section(of_card)
         assert (
             f"with {named} intervals" in section
             and f"{expected[0]:.4f} to {expected[1]:.4f}" in section

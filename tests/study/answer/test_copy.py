@@ -71,7 +71,7 @@ def test_an_audit_sees_a_record_that_does_not_agree(copy: Path, confirmed: Path)
     assert "it records 9 openings of the test split, small-confirm 2" in shown
 
 
-# ---- adopted -------------------------------------------------------------------------------------
+# ---- moved ---------------------------------------------------------------------------------------
 
 
 def copied(confirmed: Path, storage: Path, *names: str) -> tuple[str, Path]:
@@ -87,10 +87,9 @@ def copied(confirmed: Path, storage: Path, *names: str) -> tuple[str, Path]:
 
 def test_openings_of_the_test_split_travel(confirmed: Path, tmp_path: Path) -> None:
     where = copied(confirmed, tmp_path, "small", "small-confirm")
-    shown = here("adopt", "small-confirm", "--yes", *where)  # a confirmation is of its study
+    shown = here("confirm", "small", "--moved", *where)
     assert "2 openings of the test split come with it" in shown
-    assert "small, copied from /disk/studies/small: 2 complete" in shown
-    here("confirm", "small", *where)
+    assert "/disk/studies/small, of which this is a copy, is not seen from here" in shown
     assert openings(tmp_path) == 2  # no model was measured again
     then, now = (
         json.dumps(here_json("answer", "small", "--storage", storage)).replace(str(storage), "")
@@ -107,21 +106,22 @@ def test_the_test_split_is_not_opened_of_a_copy(confirmed: Path, tmp_path: Path)
     del plain["recorded"]["confirmation"]  # it was not confirmed when it was copied
     file.write_text(yaml.safe_dump(plain, sort_keys=False))
     said = here("confirm", "small", *where, check=2)
-    assert f"`calstudy adopt small --storage {tmp_path}`" in said
+    assert f"`calstudy run small --moved --storage {tmp_path}`" in said
     assert not (tmp_path / "small-confirm").exists()
 
 
 def test_a_confirmation_that_was_left_behind_is_named(confirmed: Path, tmp_path: Path) -> None:
     where = copied(confirmed, tmp_path, "small")
-    shown = " ".join(here("adopt", "small", "--yes", *where).split())
-    assert MISSING in shown and "Copy that folder here too, and adopt again." in shown
+    shown = " ".join(here("run", "small", "--moved", *where).split())
+    assert MISSING in shown and "Copy that folder here too." in shown
     copied(confirmed, tmp_path, "small-confirm")
-    assert f"small-confirm has its home in {tmp_path}/small-confirm" in here(
-        "adopt", "small", "--yes", *where
-    )
+    said = here("confirm", "small", *where, check=2)
+    assert f"`calstudy confirm small --moved --storage {tmp_path}`" in said
+    moved = here("confirm", "small", "--moved", *where)
+    assert f"small-confirm goes on in {tmp_path}/small-confirm" in moved
 
 
-def test_a_confirmation_older_than_the_openings_is_not_adopted(
+def test_a_confirmation_older_than_the_openings_does_not_go_on(
     confirmed: Path, tmp_path: Path
 ) -> None:
     where = copied(confirmed, tmp_path, "small", "small-confirm")
@@ -129,7 +129,7 @@ def test_a_confirmation_older_than_the_openings_is_not_adopted(
     plain = yaml.safe_load(file.read_text())
     plain["recorded"]["confirmation"]["openings"] = 9
     file.write_text(yaml.safe_dump(plain, sort_keys=False))
-    shown = here("adopt", "small", "--yes", *where, check=1)
+    shown = here("run", "small", "--moved", *where, check=2)
     assert "it records 9 openings of the test split, small-confirm 2" in shown
 
 
@@ -137,4 +137,4 @@ def test_a_damaged_result_on_test_is_named(confirmed: Path, tmp_path: Path) -> N
     where = copied(confirmed, tmp_path, "small", "small-confirm")
     damaged = next(tmp_path.glob("small-confirm/trials/*/*/*/test.npz"))
     damaged.unlink()
-    assert "test.npz is missing" in here("adopt", "small", "--yes", *where, check=1)
+    assert "test.npz is missing" in here("run", "small", "--moved", *where, check=2)

@@ -78,7 +78,6 @@ def test_no_command_imports_from_it(trap: Path, tmp_path: Path) -> None:
         "export small --name small",
         "verify models:/small/1",
         "audit small",
-        "adopt small --yes",
         "sync small",
         "reproduce",
         "doctor small.yaml",

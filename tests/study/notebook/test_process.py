@@ -166,6 +166,18 @@ def test_an_interruption_waits_for_the_end_in_order(tmp_path: Path) -> None:
     assert (tmp_path / "heard").read_text() == "1 heard"
 
 
+def test_a_command_whose_lines_cannot_be_shown_is_stopped_in_order(tmp_path: Path) -> None:
+    class Broken(Shown):
+        def stays(self, line: str) -> None:
+            raise BrokenPipeError
+
+    heard = tmp_path / "heard"
+    with pytest.raises(BrokenPipeError):
+        follow(HEEDS, Broken(), str(heard))
+    wait_until(lambda: heard.exists() and heard.read_text(), 60)
+    assert heard.read_text() == "1 heard"
+
+
 DEAF = """
 import signal, time
 signal.signal(signal.SIGINT, lambda *of: print("heard", flush=True))

@@ -1,46 +1,60 @@
 """What a command said, and what to type next."""
 
-import json
+import shlex
+from pathlib import Path
 
 import pytest
 
-from study.notebook.shown import Answer, Plan, call_of, option_words
+from study.notebook.shown import Answer, Plan, option_words
+from study.store.command_line import CommandLine
+from study.store.recorded import Recorded
+from study.store.study import Study
 
 
 @pytest.mark.parametrize(
-    ("command", "call"),
+    ("confirms", "verb", "words", "call"),
     [
-        ("calstudy run SPEC", "study.run()"),
-        ("calstudy confirm mine --storage /there", "study.confirm()"),
-        ("calstudy confirm mine --trial METHOD/NUMBER", "study.confirm(trials=['METHOD/NUMBER'])"),
-        ("calstudy confirm mine --pareto --seeds 5", "study.confirm(pareto=True, seeds=5)"),
-        ("calstudy export mine --name best", "study.export('best')"),
+        (None, "run", (), "study.run()"),
+        (None, "confirm", (), "study.confirm()"),
+        (None, "confirm", ("--trial", "a/1"), "study.confirm(trials=['a/1'])"),
+        (None, "confirm", ("--pareto", "--seeds", "5"), "study.confirm(pareto=True, seeds=5)"),
+        (None, "export", ("--name", "best"), "study.export('best')"),
         (
-            "calstudy export mine --name mine --trial focal/0001 --raw --objectives accuracy,nll",
+            None,
+            "export",
+            ("--name", "mine", "--trial", "focal/0001", "--raw", "--objectives", "accuracy,nll"),
             "study.export('mine', trial='focal/0001', temperature=False,"
             " objectives='accuracy,nll')",
         ),
         (
-            "calstudy export mine-confirm --name mine --trial focal_0001/0000",
+            "mine",
+            "export",
+            ("--name", "mine", "--trial", "focal_0001/0000"),
             "Study.open('mine-confirm').export('mine', trial='focal_0001/0000')",
         ),
-        ("calstudy audit mine", "calstudy audit mine"),
+        (None, "audit", (), "calstudy audit mine --storage /there"),
     ],
 )
-def test_what_to_do_next_is_said_in_python(command: str, call: str) -> None:
-    assert call_of(command) == call
+def test_what_to_do_next_is_said_in_python(
+    confirms: str | None, verb: str, words: tuple[str, ...], call: str
+) -> None:
+    name = "mine" if confirms is None else "mine-confirm"
+    study = Study(Path("/there") / name, {"name": name, "confirms": confirms}, Recorded())
+    command = study.command(verb, *words)
+    assert command.call == call
+    assert command == shlex.join(("calstudy", verb, name, *words, "--storage", "/there"))
 
 
 def test_an_answer_is_a_line_and_a_page() -> None:
-    plain = {
-        "sentences": ["Take <focal>.", "It is best."],
-        "next": [["calstudy report mine", "shows all"]],
-        "taken": None,
-        "trial": "focal/0001",
-    }
-    answer = Answer.from_json(json.dumps(plain))
+    report = CommandLine.of("report", "mine", (), ("--storage", "/there"))
+    verify = "calstudy verify models:/mine/1"
+    following = ((report, "shows all"), (verify, "checks it"))
+    answer = Answer(("Take <focal>.", "It is best."), following, None, "focal/0001")
     assert repr(answer) == "Answer('Take <focal>.')" and answer.trial == "focal/0001"
-    assert str(answer) == "Take <focal>.\nIt is best.\nNext: study.report()  (shows all)"
+    assert str(answer) == (
+        "Take <focal>.\nIt is best.\nNext: study.report()  (shows all)\n"
+        "Next: calstudy verify models:/mine/1  (checks it)"
+    )
     page = answer._repr_html_()
     assert page.startswith("<p><b>Take &lt;focal&gt;.</b></p>\n<p>It is best.</p>")
     assert "<code>study.report()</code>: shows all" in page
@@ -48,8 +62,7 @@ def test_an_answer_is_a_line_and_a_page() -> None:
 
 def test_an_answer_says_first_that_objectives_were_given_afterwards() -> None:
     said = "objectives given afterwards; searched and stopped for <a>"
-    plain = {"afterwards": said, "sentences": ["Take it."], "next": [], "taken": None}
-    answer = Answer.from_json(json.dumps({**plain, "trial": "focal/0001"}))
+    answer = Answer(("Take it.",), (), None, "focal/0001", said)
     assert str(answer) == f"{said}\nTake it." and repr(answer) == "Answer('Take it.')"
     page = answer._repr_html_()
     assert page.startswith("<p>objectives given afterwards; searched and stopped for &lt;a&gt;</p>")

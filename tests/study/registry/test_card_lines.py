@@ -18,12 +18,14 @@ import torch
 from mlflow.exceptions import MlflowException
 from numpy.testing import assert_allclose
 
-from study.registry.card_use import LONGEST_METADATA, classes_section, metadata, shown
+from study.registry.card_use import LONGEST_METADATA, metadata, shown
+from study.registry.model_card import card as card_of
 from tests.patience import wait_until
 from tests.study.registry.test_export import Trained, load, softmax
 from tests.study.registry.test_export import root as root  # fixtures
 from tests.study.registry.test_export import server as server
 from tests.study.registry.test_export import trained as trained
+from tests.study.registry.test_model_card import FACTS
 from tests.study.tracking.line import free_port
 from trainables.loading.cache import load_split
 
@@ -136,9 +138,9 @@ def test_a_card_too_long_for_the_registry_ends_with_a_line() -> None:
 def test_of_many_classes_the_card_has_the_first() -> None:
     facts = {"classes": [f"n{number:08d}" for number in range(1000)]}
     assert metadata(facts)["classes"] == facts["classes"]
-    text = classes_section(facts)[1]
+    text = card_of({**FACTS, **facts}, "digits")
     assert "n00000099 and 900 more." in text and "n00000100" not in text
     many = {"classes": [f"a class with a long name {number}" for number in range(5000)]}
     assert len(json.dumps(many)) > LONGEST_METADATA
     assert metadata(many) == {"num_classes": 5000}
-    assert "`calstudy/record.json`" in classes_section(many)[1]
+    assert "`calstudy/record.json`" in card_of({**FACTS, **many}, "digits")

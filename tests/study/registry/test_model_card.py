@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from study.registry import model_card
+from study.registry.names import ExportError, check_names
 from trainables import metrics
 
 
@@ -49,9 +50,8 @@ def test_it_says_whose_they_are(
         "confirmed": {**confirmed, "test_samples": 359},
     }
     assert model_card._whence(facts) == heading
-    assert (
-        model_card._confirmed_section({**facts, "serves": "raw"})[0] == f"## Confirmation: {title}"
-    )
+    section = model_card.confirmed_section({**facts, "serves": "raw"})
+    assert section.startswith(f"## Confirmation: {title}\n")
 
 
 @pytest.mark.parametrize(
@@ -81,9 +81,10 @@ def test_nobody_takes_one_ece_for_the_other(serves: str, ece: list[str], shown: 
     }
     method = {"name": "cross_entropy"}
     facts = {"method": "cross_entropy", "config": {"method": method}, "serves": serves}
-    lines = model_card._confirmed_section(
+    section = model_card.confirmed_section(
         {**facts, "confirmed": {**confirmed, "median": True, "test_samples": 359}}
     )
+    lines = section.splitlines()
     of_ece = [f"| {ece[0]} | - | 0.1000 | 0.1000 |", f"| {ece[1]} | - | 0.0200 | 0.0200 |"]
     at = lines.index(of_ece[0])
     assert lines[at : at + 2] == of_ece
@@ -94,39 +95,41 @@ def test_nobody_takes_one_ece_for_the_other(serves: str, ece: list[str], shown: 
     assert sum("0.0200 (0.0100 to 0.0300)" in line for line in lines) == 1
 
 
+FACTS: dict[str, Any] = {
+    "config": {
+        "model": {"name": "mlp"},
+        "data": {"name": "digits"},
+        "method": {"name": "cross_entropy"},
+        "epochs": 20,
+        "batch_size": 64,
+        "seed": 0,
+        "number": 0,
+        "result": "last",
+    },
+    "metrics_of_trial": {
+        prefix + name: 0.96 for prefix in ("", "ts_") for name in metrics.ESSENTIAL
+    },
+    "serves": "temperature",
+    "temperature": 1.3,
+    "objectives": [{"metric": "ts_ece", "direction": "minimize"}],
+    "input_shape": [1, 8, 8],
+    "classes": ["a", "b"],
+    "method": "cross_entropy",
+    "trial": "x/0000",
+    "study": "small",
+    "id": "7",
+    "data_digest": "d" * 64,
+    "epoch": 20,
+    "device": "cpu",
+    "params": {},
+    "num_samples": 300,
+}
+
+
 @pytest.mark.parametrize(("accuracy", "temperature"), [(0.96, 1.3), (1.0, 0.23), (0.96, 0.01)])
 def test_it_says_what_to_doubt_of_its_temperature(accuracy: float, temperature: float) -> None:
-    values = {prefix + name: accuracy for prefix in ("", "ts_") for name in metrics.ESSENTIAL}
-    config = {
-        **{
-            "model": {"name": "mlp"},
-            "data": {"name": "digits"},
-            "method": {"name": "cross_entropy"},
-        },
-        **{"epochs": 20, "batch_size": 64, "seed": 0, "number": 0, "result": "last"},
-    }
-    facts = {
-        **{
-            "config": config,
-            "metrics_of_trial": values,
-            "serves": "temperature",
-            "temperature": temperature,
-        },
-        **{
-            "objectives": [{"metric": "ts_ece", "direction": "minimize"}],
-            "input_shape": [1, 8, 8],
-            "classes": ["a", "b"],
-        },
-        **{
-            "input_shape": [1, 8, 8],
-            "method": "cross_entropy",
-            "trial": "x/0000",
-            "study": "small",
-            "id": "7",
-            "data_digest": "d" * 64,
-        },
-        **{"epoch": 20, "device": "cpu", "params": {}, "num_samples": 300},
-    }
+    values = dict.fromkeys(FACTS["metrics_of_trial"], accuracy)
+    facts = {**FACTS, "metrics_of_trial": values, "temperature": temperature}
     found = model_card.card(facts, "digits")
     assert ("300 validation samples without an error" in found) == (accuracy == 1)
     assert ("the lowest that is tried" in found) == (temperature == 0.01)
@@ -134,3 +137,73 @@ def test_it_says_what_to_doubt_of_its_temperature(accuracy: float, temperature: 
     assert "by hand" not in found
     by_hand = "selected by hand for nll, given afterwards; the study searched and stopped for ece"
     assert f"\nS{by_hand[1:]}.\n" in model_card.card({**facts, "selected_for": by_hand}, "digits")
+
+
+# ---- what a user named ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("a|b", r"a\|b"),
+        ("<script>alert(1)</script>", r"\<script\>alert(1)\</script\>"),
+        ("`rm` *now*", r"\`rm\` \*now\*"),
+        ("two\nlines\r\n## Title", "two lines ## Title"),
+        ("[click](http://x)", r"[click\](http://x)"),
+        ("&lt; \\", r"\&lt; \\"),
+        ("_private_ cross_entropy", r"\_private\_ cross_entropy"),
+        ("~~no~~", r"\~\~no\~\~"),
+        ("petal length (cm), 5.0-9 [a]", "petal length (cm), 5.0-9 [a]"),
+        ("grün_1", "grün_1"),
+    ],
+)
+def test_the_name_of_a_class_is_text_and_no_markup(given: str, shown: str) -> None:
+    """By CommonMark a backslash before punctuation shows that and takes its meaning away."""
+    found = model_card.card({**FACTS, "classes": [given, "other"]}, "digits")
+    assert f'as `model.metadata.metadata["classes"]`: {shown}, other.\n' in found
+    assert found.count("\n") == model_card.card(FACTS, "digits").count("\n")
+
+
+def test_other_texts_of_a_user_are_escaped_too() -> None:
+    """Units, names of columns and of the model; code spans end where they should."""
+    evil = "a`b|<i>\nzz"
+    method = {"name": "cross_entropy"}
+    values = {"accuracy": 0.9}
+    confirmed = {
+        "label": "x",
+        "searched": None,
+        "seeds": [{"trial": "x/0000", "validation": values, "test": None}],
+        "registered": "x/0000",
+        "median": False,
+        "test_samples": 9,
+        "test_groups": f"3 {evil}",
+        "cautions": [f"{evil} may be few"],
+    }
+    facts = {
+        **FACTS,
+        "config": {**FACTS["config"], "method": method},
+        "columns": [evil, "`"],
+        "params": {"model.x": evil},
+        "device": evil,
+        "validation_groups": f"3 {evil}",
+        "confirmed": confirmed,
+    }
+    found = model_card.card(facts, 'it"s; <b>', [f"Take `focal/0000` of 3 {evil}."])
+    assert "<i>" not in found.replace("``a`b|<i> zz``", "") and "\nzz" not in found
+    assert found.startswith('# it"s; \\<b\\>: mlp trained by cross_entropy\n')
+    assert r"300 samples of 3 a\`b\|\<i\> zz" in found
+    assert "In this order: ``a`b|<i> zz``, `` ` ``.\n" in found
+    assert 'load_model("models:/it\\"s; <b>/VERSION", ' in found
+    assert "serve -m 'models:/it\"s; <b>/VERSION' --env" in found
+
+
+def test_code_in_our_sentences_stays_code() -> None:
+    sentence = "Run `calstudy confirm small --pick 'ece<=0.1'` for a|b"
+    assert model_card.as_sentence(sentence) == sentence.replace("a|b", r"a\|b")
+    assert model_card.as_sentence("one ` alone <b>") == r"one \` alone \<b\>"
+
+
+def test_a_models_name_is_one_line() -> None:
+    with pytest.raises(ExportError, match=r"Invalid model name 'a\\nb'. .* or a line break"):
+        check_names("a\nb", None)
+    check_names("a b", None)

@@ -1,15 +1,15 @@
-"""A study that was copied to another disk is adopted there, and goes on from its folder alone."""
+"""A study that was copied to another disk goes on there, from its folder alone."""
 
-import io
 import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from study.store import adoption
+from study.audit import moved
+from study.audit.moved import go_on_here
 from study.store.driver_lock import driver_lock
-from study.store.home import check_home, home_of
+from study.store.home import check_home, home_of, is_at_home
 from study.store.ledger import Ledger, open_storage
 from study.store.study import open_study, record_facts, write_study_file
 from tests.study.command_line import here, interrupted_here, write_spec
@@ -43,16 +43,19 @@ def test_an_interrupted_study_from_elsewhere_is_finished_from_its_folder_alone(
     spec.unlink()
     copy = tmp_path / "new" / "small"
     refused = here("run", copy, check=2)
-    assert f"or, if that folder is gone: `calstudy adopt small --storage {copy.parent}`" in refused
-    shown = here("adopt", copy, "--yes")
-    assert f"small, copied from {tmp_path}/old/small: 1 complete" in shown
-    assert "  3 files match the ledger's digests" in shown
-    assert f"The original, {tmp_path}/old/small, is not seen from here." in shown
-    assert f"Resume: calstudy run small --storage {copy.parent}\n" in shown
-    here("run", copy)
+    mend = f"or, if that folder is gone: `calstudy run small --moved --storage {copy.parent}`"
+    assert mend in refused
+    shown = here("run", copy, "--moved")
+    assert "small: 3 files match the ledger's digests" in shown
+    assert f"{tmp_path}/old/small, of which this is a copy, is not seen from here" in shown
     assert found(copy.parent) == found(tmp_path / "whole")
     here("audit", copy)
-    assert "there is nothing to adopt" in here("adopt", copy)
+    assert "digests" not in here("run", copy, "--moved")  # the same command resumes it
+
+
+def move(storage: Path) -> str:
+    """What is said when the study there goes on."""
+    return "\n".join(go_on_here(open_study("small", str(storage))))
 
 
 def test_what_is_lost_or_damaged_is_named_and_nothing_recorded(tmp_path: Path) -> None:
@@ -61,13 +64,11 @@ def test_what_is_lost_or_damaged_is_named_and_nothing_recorded(tmp_path: Path) -
     before = (new / "study.yaml").read_bytes()
     (new / "trials/focal/0000/attempt-1/history.json").write_text("[]")
     (new / "trials/focal/0002/attempt-1/history.json").unlink()
-    shown = here("adopt", new, "--yes", check=1)
+    shown = here("run", new, "--moved", check=2)
     assert "  focal/0000: history.json has changed (its digest differs from the ledger)" in shown
     assert "  focal/0002: history.json is missing" in shown and "focal/0001" not in shown
-    assert "nothing was adopted. Copy these files again" in shown
+    assert "is no whole copy: 2 of its files are missing or differ. Copy these again" in shown
     assert (new / "study.yaml").read_bytes() == before
-    here("adopt", new, "--yes", "--incomplete")
-    check_home(open_study("small", str(new.parent)))
 
 
 def test_code_that_differs_is_named_and_not_imported(tmp_path: Path) -> None:
@@ -81,22 +82,8 @@ def test_code_that_differs_is_named_and_not_imported(tmp_path: Path) -> None:
     shutil.rmtree(old)
     (new / "extensions" / "methods").mkdir(parents=True)
     (new / "extensions" / "methods" / "mine.py").write_text("raise SystemExit('imported')\n")
-    shown = here("adopt", new, "--yes", check=1)
+    shown = here("run", new, "--moved", check=2)
     assert "  extensions: methods/mine.py is not what focal/0003 was trained with" in shown
-
-
-@pytest.mark.parametrize("answer", ["n\n", "\n"])
-def test_it_asks_and_no_is_the_default(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str
-) -> None:
-    _, new = made_copy(tmp_path)
-    before = (new / "study.yaml").read_bytes()
-    monkeypatch.setattr("sys.stdin", io.StringIO(answer))
-    shown = here("adopt", new, check=1)
-    assert "Is every original gone, or never run again? [y/N]" in shown
-    assert (new / "study.yaml").read_bytes() == before
-    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
-    assert f"small has its home in {new}" in here("adopt", new)
 
 
 # ---- two folders, one home -----------------------------------------------------------------------
@@ -104,43 +91,38 @@ def test_it_asks_and_no_is_the_default(
 
 def test_an_original_that_is_seen_is_marked_and_goes_on_no_more(tmp_path: Path) -> None:
     old, new = made_copy(tmp_path)
-    assert f"{old} is still there. It will be marked" in here("adopt", new, "--yes")
+    assert f"{old}, of which this is a copy, is marked" in move(new.parent)
     check_home(open_study("small", str(new.parent)))
     assert f"{old}: is not the study's home, which is {new}." in here("run", old, check=2)
     assert "3 complete" in here("audit", old, check=1)  # it is still read
 
 
-def test_a_second_copy_is_refused_once_the_first_went_on(tmp_path: Path) -> None:
-    """The original's mark leads to the home that it has now."""
+def test_the_second_of_two_copies_is_refused(tmp_path: Path) -> None:
+    """The original's mark names the first; where that is gone, the original goes on again."""
     old, first = made_copy(tmp_path)
     second = tmp_path / "second" / "small"
     shutil.copytree(old, second)
-    here("adopt", first, "--yes")
-    with driver_lock(first):
-        said = here("adopt", second, "--yes", check=2)
-        assert f"{first}: another calstudy process is running the original" in said
+    move(first.parent)
     before = (second / "study.yaml").read_bytes()
-    ledger = Ledger(open_storage(first, None), "small", "small")
-    ledger.open("focal", OBJECTIVES)
-    asked(ledger, "focal")
-    said = here("adopt", second, "--yes", check=2)
-    assert f"the ledgers of {first} and of its copy {second} differ" in said
+    said = here("run", second, "--moved", check=2)
+    assert f"is a second copy of {old}, which has gone on in {first}. Go on there" in said
     assert (second / "study.yaml").read_bytes() == before
-    first.rename(tmp_path / "away")
-    assert f"The original, {first}, is not seen from here." in here("adopt", second, "--yes")
-    assert f"this folder is not the study's home, which is {first}." in here("status", old)
+    shutil.rmtree(first)
+    assert f"`calstudy run small --moved --storage {old.parent}`" in here("run", old, check=2)
+    move(old.parent)
+    assert f"{old}, of which this is a copy, is marked" in move(second.parent)
 
 
-def test_a_mark_goes_on_from_home_to_home(tmp_path: Path) -> None:
-    old, first = made_copy(tmp_path)
+def test_a_copy_of_a_copy_goes_on(tmp_path: Path) -> None:
+    _, first = made_copy(tmp_path)
+    move(first.parent)
     second = tmp_path / "second" / "small"
-    shutil.copytree(old, second)
-    here("adopt", first, "--yes")
-    assert f"{first} is still there. It will be marked" in here("adopt", second, "--yes")
+    shutil.copytree(first, second)
+    assert f"{first}, of which this is a copy, is marked" in move(second.parent)
     assert f"{first}: is not the study's home, which is {second}." in here("run", first, check=2)
-    check_home(open_study("small", str(second.parent)))
     shown = here("status", first)
-    assert f"if that folder is gone: `calstudy adopt small --storage {first.parent}`" in shown
+    moved_here = f"calstudy run small --moved --storage {first.parent}"
+    assert f"if that folder is gone: `{moved_here}`" in shown
     assert "Resume" not in shown
 
 
@@ -148,27 +130,25 @@ def test_an_original_that_cannot_be_marked_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old, new = made_copy(tmp_path)
-    record = adoption.record_facts
+    record = moved.record_facts
 
     def read_only(directory: Path, **facts: object) -> None:
         if directory == old:
             raise OSError(30, "Read-only file system")
         record(directory, **facts)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(adoption, "record_facts", read_only)
-    shown = here("adopt", new, "--yes")
-    assert f"{old} could not be marked (Read-only file system): never run it again." in shown
+    monkeypatch.setattr(moved, "record_facts", read_only)
+    assert f"{old} could not be marked (Read-only file system): never run" in move(new.parent)
 
 
 def test_an_original_that_runs_or_went_on_is_not_left_behind(tmp_path: Path) -> None:
     old, new = made_copy(tmp_path)
     with driver_lock(old):
-        said = here("adopt", new, "--yes", check=2)
-        assert f"{old}: another calstudy process is running the original. Wait for it" in said
+        assert f"{old}: another calstudy process" in here("run", new, "--moved", check=2)
     ledger = Ledger(open_storage(old, None), "small", "small")
     ledger.open("focal", OBJECTIVES)
     asked(ledger, "focal")
-    said = here("adopt", new, "--yes", check=2)
+    said = here("run", new, "--moved", check=2)
     assert f"the ledgers of {old} and of its copy {new} differ. Go on with the original" in said
 
 
@@ -177,11 +157,11 @@ def test_another_study_in_the_place_of_the_original_is_left_alone(tmp_path: Path
     study = open_study("small", str(old.parent))
     write_study_file(replace(study, recorded=replace(study.recorded, id="another")))
     before = (old / "study.yaml").read_bytes()
-    assert f"The original, {old}, is not seen from here." in here("adopt", new, "--yes")
+    assert f"{old}, of which this is a copy, is not seen from here" in move(new.parent)
     assert (old / "study.yaml").read_bytes() == before
 
 
-def test_a_ledger_elsewhere_goes_with_the_adopted_copy(tmp_path: Path) -> None:
+def test_a_ledger_elsewhere_goes_with_the_copy_that_went_on(tmp_path: Path) -> None:
     """The original was on a disk that is away, and comes back: it shares the ledger."""
     ledger = tmp_path / "ledgers" / "small.log"
     keys = {"methods": ["cross_entropy"], "trials": 1, "ledger": str(ledger)}
@@ -190,7 +170,7 @@ def test_a_ledger_elsewhere_goes_with_the_adopted_copy(tmp_path: Path) -> None:
     here("run", spec, "--storage", old.parent)
     shutil.copytree(old, new)
     old.rename(tmp_path / "away")
-    here("adopt", new, "--yes")
+    here("run", new, "--moved")
     (tmp_path / "away").rename(old)
     assert "belongs to a copy" in here("run", old, check=2)
     assert "belongs to a copy" in here("run", spec, "--storage", old.parent, check=2)
@@ -200,7 +180,7 @@ def test_a_ledger_elsewhere_goes_with_the_adopted_copy(tmp_path: Path) -> None:
     here("audit", new)
 
 
-def test_killed_while_it_is_adopted_no_folder_goes_on_until_it_is_again(
+def test_killed_while_it_is_moved_no_folder_goes_on_until_it_is_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = {"methods": ["cross_entropy"], "trials": 1, "ledger": str(tmp_path / "small.log")}
@@ -209,13 +189,42 @@ def test_killed_while_it_is_adopted_no_folder_goes_on_until_it_is_again(
     shutil.copytree(old, new)
     study = open_study("small", str(new.parent))
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(adoption, "record_facts", killed)
-        adoption.adopt(study, None)
+        patch.setattr(moved, "open_directory", gone)
+        patch.setattr(moved, "record_facts", killed)
+        list(go_on_here(study))
     assert "belongs to a copy" in here("run", old, check=2)
     assert "is not the study's home" in here("run", new, check=2)
-    here("adopt", new, "--yes")
-    here("run", new, "--trials", 2)
+    here("run", new, "--moved", "--trials", 2)
+
+
+def gone(directory: Path, reference: str) -> None:
+    raise OSError
 
 
 def killed(directory: Path, **facts: object) -> None:
     raise KeyboardInterrupt
+
+
+def test_killed_once_the_original_is_marked_the_same_command_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = made_copy(tmp_path)
+    record = moved.record_facts
+
+    def killed_at(directory: Path, **facts: object) -> None:
+        if directory == new:
+            raise KeyboardInterrupt
+        record(directory, **facts)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(moved, "record_facts", killed_at)
+        move(new.parent)
+    for folder in (old, new):
+        assert not is_at_home(open_study("small", str(folder.parent)))
+    move(new.parent)
+    assert is_at_home(open_study("small", str(new.parent)))
+
+
+def test_the_command_that_there_was_names_this_one() -> None:
+    said = here("adopt", "small", "--yes", check=2)
+    assert "`calstudy adopt` was removed. Go on in a copy: calstudy run STUDY --moved." in said
