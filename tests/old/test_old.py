@@ -4,7 +4,8 @@ MLflow, a registered model.
 COMMIT.tar.xz is what make.sh left, run by the calstudy of that commit: `small`, finished,
 confirmed, its model registered; `stopped`, finished, with early stopping and constraints; `killed`,
 whose driver died while trials trained; `spaces`, killed midway, of methods whose spaces have
-changed since; the specs they were run with; and what it said of them then.
+changed since; the specs they were run with; and what it said of them then. Those since 8972bb9 have
+`masks`, `texts`, `grouped` and `stacks`, finished and confirmed; and `stacks_killed`.
 
 Whoever changes a format - of study.yaml, the ledger, a checkpoint, a trial's files, MLflow's runs,
 a model's record - first runs make.sh by the version before the change and adds its archive here. An
@@ -34,7 +35,7 @@ from trainables.plugins import use_extensions
 
 pytestmark = [pytest.mark.slow, pytest.mark.platform]
 
-ARCHIVES = ("cdc0cb8",)
+FIRST, STACKS = "cdc0cb8", "8972bb9"
 NUMBER = re.compile(r"\d*\.\d+|\d+")
 # A finished trial's row, apart from what other trials decide.
 OWN = {"front", "state"}
@@ -46,13 +47,17 @@ def own_names_only() -> Iterator[None]:
     use_extensions(None)
 
 
-@pytest.fixture(params=ARCHIVES)
-def old(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """The archive unpacked: specs/, studies/, said/. Its MLflow names the
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    """The first archive unpacked: specs/, studies/, said/. Its MLflow names the
     place where it was made."""
-    with tarfile.open(Path(__file__).with_name(f"{request.param}.tar.xz")) as archive:
-        archive.extractall(tmp_path, filter="data")
-    return tmp_path
+    return unpacked(FIRST, tmp_path)
+
+
+def unpacked(commit: str, folder: Path) -> Path:
+    with tarfile.open(Path(__file__).with_name(f"{commit}.tar.xz")) as archive:
+        archive.extractall(folder, filter="data")
+    return folder
 
 
 @pytest.fixture
@@ -114,28 +119,34 @@ def history(trial: Path) -> list[dict[str, float]]:
     return list(json.loads(file.read_text()))
 
 
-def test_it_reads_as_it_did_then(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of it has to be mended to be read: not even `home`."""
+def check_all_said(old: Path, studies: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> int:
+    """What reads these studies says what it said then; returns of how many commands."""
     storage = ("--storage", old / "studies")
     # Where commands look anyway: those that are said name no folder, which has numbers.
     monkeypatch.setenv("CALSTUDY_STORAGE", str(old / "studies"))
     read = 0
     for file in (old / "said").glob("*.json"):
         study, _, command = file.stem.rpartition("-")
-        if command == "confirm":  # which writes
+        if study not in studies or command == "confirm":  # which writes
             continue
         now = here_json(command, study, *storage)
         then = said(old, study, command)
         if command == "audit":
             assert now["clean"]
             del then["note"]  # that it is a copy
-            del then["epochs"]["converted"]  # from checkpoints of torch's optimizers
+            then["epochs"].pop("converted", None)  # from checkpoints of torch's optimizers
             now, then = by_check(now), by_check(then)
-            for gone in ("running", "steps", "registered"):  # what they found, `mlflow` finds
-                del then["checks"][gone]
+            for gone in ("running", "steps", "registered", "stacks"):  # others find it now
+                then["checks"].pop(gone, None)
         check_said(now, then, file.stem)
         read += 1
-    assert read == 14
+    return read
+
+
+def test_it_reads_as_it_did_then(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of it has to be mended to be read: not even `home`."""
+    storage = ("--storage", old / "studies")
+    assert check_all_said(old, ("small", "stopped", "killed", "spaces"), monkeypatch) == 14
     table = " ".join(here("report", "small", "--format", "md", *storage).split())
     assert "soft_focal_default: our default;" in table
     # Its diagnostics have no norm of the features.
@@ -400,3 +411,22 @@ def test_a_study_goes_on_with_its_spaces_where_ours_have_changed(moved: Path) ->
         "methods.mmce: method.weight: was {low: 0.2, high: 12.0, log: true}, is {low: 0.1, high:"
         " 9.0}" in refused
     )
+
+
+def test_stacks_masks_texts_and_groups_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As they did then; and the study killed while two stacks trained goes on."""
+    old = unpacked(STACKS, tmp_path)
+    storage = ("--storage", old / "studies")
+    finished = ("masks", "texts", "grouped", "stacks")
+    assert check_all_said(old, (*finished, "stacks_killed"), monkeypatch) == 22
+    for name in finished:
+        here("audit", f"{name}-confirm", *storage)
+        here("confirm", name, "--top", 1, "--seeds", 2, "--moved", *storage)
+        here("export", name, "--name", name, *storage)
+    now = rows("stacks_killed", old / "studies")
+    assert any(row["ended"] is None for row in now.values())
+    here("run", "stacks_killed", "--moved", *storage)
+    counted_once(old / "studies", 8, "stacks_killed")
+    here("audit", "stacks_killed", *storage)
