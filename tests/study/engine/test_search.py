@@ -59,7 +59,7 @@ def test_the_time_in_which_a_node_prepares_its_data_is_no_trials(
     been taken for one that hangs."""
     now = [0.0]
     search: Any = LedgerSearch.__new__(LedgerSearch)
-    monkeypatch.setattr(search, "_now", lambda: now[0], raising=False)
+    monkeypatch.setattr("study.engine.search.time", SimpleNamespace(monotonic=lambda: now[0]))
     search.fault, search._listeners, search._limit = None, [], 6.0
     search._next_look = -math.inf
     search._nodes = SimpleNamespace(trained=lambda: None)
@@ -77,7 +77,7 @@ def test_the_time_in_which_a_node_prepares_its_data_is_no_trials(
         assert search.overdue() == ["0"]
 
 
-def test_trials_that_hang_are_looked_for_once_a_second() -> None:
+def test_trials_that_hang_are_looked_for_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     """At each event a look at a thousand trials would cost more than the event."""
     looks: list[float] = []
 
@@ -88,7 +88,7 @@ def test_trials_that_hang_are_looked_for_once_a_second() -> None:
 
     now = 1000.0
     search = LedgerSearch.__new__(LedgerSearch)
-    search._now = lambda: now  # type: ignore[method-assign]
+    monkeypatch.setattr("study.engine.search.time", SimpleNamespace(monotonic=lambda: now))
     search._limit = 60.0
     search._next_look = -math.inf
     silent = live_of(record())
