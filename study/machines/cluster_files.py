@@ -53,11 +53,9 @@ class Request:
 
 
 def filled(template: str, **values: object) -> str:
-    """The template with each `{{name}}` replaced by its value."""
+    """The template with each `{{name}}` replaced by its value, in which such words stay."""
     text = (TEMPLATES / template).read_text()
-    for name, value in values.items():
-        text = text.replace(f"{{{{{name}}}}}", str(value))
-    return text
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: str(values[found[1]]), text)
 
 
 # ---- what a node must offer ----------------------------------------------------------------------

@@ -129,7 +129,8 @@ def test_a_rayjob_carries_the_study_and_runs_it(folder: Path) -> None:
     """The fields themselves were checked against KubeRay's own definition, once (see its top)."""
     methods = folder / "own/methods"
     methods.mkdir(parents=True)
-    (methods / "mine.py").write_text(MINE)
+    code = MINE + 'SHOWN = "{{nodes}} of {{cpus}}"\n'  # what the template has too
+    (methods / "mine.py").write_text(code)
     (methods / "weights.bin").write_bytes(b"\xff\x00")
     text = STUDY + "extensions: own\n"
     (folder / "mine.yaml").write_text(text)
@@ -148,7 +149,7 @@ def test_a_rayjob_carries_the_study_and_runs_it(folder: Path) -> None:
     assert container["resources"]["limits"]["nvidia.com/gpu"] == "2"
     assert laid_out(head, configmap) == {
         "study.yaml": {**yaml.safe_load(text), "extensions": "extensions"},
-        "extensions/methods/mine.py": MINE.encode(),
+        "extensions/methods/mine.py": code.encode(),
         "extensions/methods/weights.bin": b"\xff\x00",
     }
     checked_words(job["spec"]["entrypoint"])
