@@ -57,7 +57,7 @@ GROUPS = {
     "Cluster": ("doctor",),
     "Free disk": ("delete", "slim"),
 }
-# What to do instead; an option stands behind its command.
+# What to do instead of a command that there was.
 REMOVED = {
     "adopt": "Go on in a copy: calstudy run STUDY --moved.",
     "submit": "Run: ray job submit --address http://HOST:8265 --working-dir . -- exec calstudy run"
@@ -65,7 +65,6 @@ REMOVED = {
     "jobs": "Run: ray job list --address http://HOST:8265",
     "logs": "Run: ray job logs --follow --address http://HOST:8265 JOB",
     "stop": "Run: ray job stop --address http://HOST:8265 JOB",
-    "doctor --env": "Doctor runs where the driver will: write passwords into a file there.",
 }
 
 
@@ -85,11 +84,8 @@ class _Commands(click.Group):
         self, context: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         known = self.list_commands(context)
-        for words, instead in REMOVED.items():
-            command, _, option = words.partition(" ")
-            given = [word.partition("=")[0] for word in args[1:]]
-            if args[0] == command and (not option or option in given):
-                raise click.UsageError(f"`calstudy {words}` was removed. {instead}")
+        if instead := REMOVED.get(args[0]):
+            raise click.UsageError(f"`calstudy {args[0]}` was removed. {instead}")
         if args[0] not in known and not args[0].startswith("-"):
             raise click.UsageError(
                 f"there is no command '{args[0]}'. {nearest(args[0], known)}", context

@@ -196,7 +196,7 @@ class Study:
     ) -> Plan:
         """What `run` will do. probe: train a few epochs, and predict what the study costs. explain:
         every key with its default, every range with its source. wait, nodes, slots: as of `run`."""
-        if probe or address is not None:  # which trains, or joins a cluster
+        if probe or (address, wait, nodes, slots) != (None,) * 4:  # it trains, or joins a cluster
             options = option_words(
                 trials=trials,
                 probe=probe,

@@ -22,6 +22,8 @@ os.environ.setdefault("COLUMNS", "120")  # of what commands print in this proces
 # Ray gives its workers a niceness of 15: beside other tests, trials would wait twenty
 # times as long as they take.
 os.environ.setdefault("RAY_worker_niceness", "0")
+# Without the internet a thread of MLflow's takes back a variable while a request reads them all.
+os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 heed_signals()
 tiers.watch_starts()
 # What is written in this process need not outlast a power failure: a disk takes milliseconds for

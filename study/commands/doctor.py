@@ -14,6 +14,7 @@ from study.terminal.console import (
     errors,
     json_option,
     refuse_cpus,
+    removed_option,
     storage_option,
     tracking_option,
 )
@@ -26,6 +27,11 @@ from study.terminal.console import (
     metavar="A",
     envvar=ADDRESS,
     help="Ray cluster (HOST:PORT or auto); default: $CALSTUDY_ADDRESS, else this machine.",
+)
+@removed_option(
+    "--env",
+    "Doctor runs where the driver will: write passwords into a file there.",
+    takes_value=True,
 )
 @cpus_option
 @storage_option

@@ -75,7 +75,7 @@ class Evaluation:
 )
 @click.option("--all", "every", is_flag=True, help="Every metric, and --post-hoc.")
 @removed_option(
-    "--conventions", "ece is (lo, hi]; a checkout's `make compare` has it beside other libraries'."
+    "--conventions", "The bins of `ece` are (lo, hi]; `make compare` in a checkout has others' too."
 )
 @click.option(
     "--post-hoc", "post_hoc", is_flag=True, help="Also other post-hoc calibration, cross-fitted."

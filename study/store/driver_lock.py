@@ -165,16 +165,16 @@ def without_waiting(name: str | Path, flags: int) -> int:
 def driver_is_alive(directory: Path, ledger: str | None = None) -> bool:
     """Whether a driver is running the study now, by the lock that `driver_lock` takes."""
     locks = (directory / "driver.lock", _beside(ledger, directory.name))
-    return any(_is_taken(lock, HELD) for lock in locks if lock is not None)
+    return any(_is_taken(lock) for lock in locks if lock is not None)
 
 
-def _is_taken(path: Path, errors: tuple[int, ...]) -> bool:
-    """Whether another process holds a lock, which one of the errors tells. Writes nothing."""
+def _is_taken(path: Path) -> bool:
+    """Whether another process holds a lock. Writes nothing."""
     try:
         with open(path, opener=without_waiting) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError as error:
-        return error.errno in errors
+        return error.errno in HELD
     return False
 
 
@@ -220,8 +220,3 @@ def _waited_for(file: int, directory: Path, deadline: float) -> bool:
         except OSError:
             return False
         time.sleep(0.1)
-
-
-def export_is_alive(directory: Path) -> bool:
-    """Whether an export of the study is at work. Writes nothing."""
-    return _is_taken(directory / EXPORT, (errno.EWOULDBLOCK,))

@@ -163,7 +163,7 @@ def removed_option(name: str, mend: str, takes_value: bool = False) -> Callable[
 
     def refuse(context: click.Context, option: click.Parameter, given: object) -> None:
         if given:
-            raise click.UsageError(f"there is no {name} any more. {mend}")
+            raise click.UsageError(f"{name} was removed. {mend}")
 
     return click.option(
         name, is_flag=not takes_value, expose_value=False, hidden=True, callback=refuse

@@ -174,8 +174,8 @@ def test_every_metric_is_shown(capsys: CaptureFixture[str], files: dict[str, Pat
 def test_ece_of_others_is_refused(capsys: CaptureFixture[str], files: dict[str, Path]) -> None:
     code, _, said = run(capsys, files["B"], "--conventions")
     assert code == 2 and said == (
-        "calstudy: there is no --conventions any more. ece is (lo, hi]; a checkout's `make compare`"
-        " has it beside other libraries'. Try: calstudy evaluate --help\n"
+        "calstudy: --conventions was removed. The bins of `ece` are (lo, hi]; `make compare` in a"
+        " checkout has others' too. Try: calstudy evaluate --help\n"
     )
 
 

@@ -263,6 +263,13 @@ def test_a_plan_is_what_the_command_prints(
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.slow
+def test_a_plan_without_a_cluster_waits_for_none(tmp_path: Path) -> None:
+    study = Study.from_spec(write_spec(tmp_path / "small.yaml", storage=str(tmp_path)))
+    with pytest.raises(UserError, match="--slots is for a cluster, and there is none without"):
+        study.plan(slots=2)
+
+
 def test_only_public_names_are_completed(study: Study) -> None:
     """Those of docs/python.md."""
     public = {

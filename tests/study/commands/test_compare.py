@@ -127,7 +127,7 @@ def test_what_is_printed(two: tuple[Study, Study]) -> None:
 
 def test_a_figure_of_both_is_refused() -> None:
     assert here("compare", "one", "other", "--figure", "both.png", check=2) == (
-        "calstudy: there is no --figure any more. Both fronts are printed; --json has their"
+        "calstudy: --figure was removed. Both fronts are printed; --json has their"
         " values. Try: calstudy compare --help\n"
     )
 

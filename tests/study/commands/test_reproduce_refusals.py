@@ -54,8 +54,8 @@ def refused(table: object, storage: Path, *words: object) -> str:
             "--option: focal_cifar10 has no 'drops'. Did you mean 'drops_as_written'?",
         ),
         (["claims_newsgroups", "--short"], "--short: claims_newsgroups has no short form."),
-        (["focal_cifar10", "--format", "md"], "there is no --format any more. The table is text;"),
-        (["focal_cifar10", "--output", "x"], "there is no --output any more. The table goes to"),
+        (["focal_cifar10", "--format", "md"], "--format was removed. The table is text;"),
+        (["focal_cifar10", "--output", "x"], "--output was removed. The table goes to"),
         (["focal_cifar10", "--seeds", "0"], "Invalid value for '--seeds'"),
     ],
 )

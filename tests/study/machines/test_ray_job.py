@@ -141,7 +141,7 @@ def test_a_stop_that_is_too_short_is_said(
 )
 def test_a_removed_command_says_what_to_do_instead(words: str, instead: str) -> None:
     said = here(*words.split(), check=2)
-    assert said.startswith("calstudy: `calstudy ") and f" was removed. {instead}" in said
+    assert said.startswith("calstudy: ") and f" was removed. {instead}" in said
     assert said.count("\n") == 1
 
 
