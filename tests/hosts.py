@@ -76,7 +76,14 @@ class Process(subprocess.Popen[str]):
 
     @property
     def program(self) -> int:
-        return _child(self.pid)
+        """Its PID. ProcessLookupError where it has ended."""
+        wait_until(
+            lambda: self.poll() is not None or _children(self.pid), 5, f"a child of {self.pid}"
+        )
+        started = _children(self.pid) if self.returncode is None else []
+        if not started:
+            raise ProcessLookupError(f"the program of process {self.pid} has ended")
+        return started[0]
 
     def send_signal(self, sig: int) -> None:
         if self.poll() is None:
@@ -120,7 +127,9 @@ class Host:
         ]
         words = {"NAME": self.name, "TOKEN": network.token, "HOSTS": network.names()}
         self._init = _holder([*network.entered(), *boot], words)
-        self._pid = _child(self._init.pid)
+        init = self._init.pid
+        wait_until(lambda: _children(init), 5, f"a child of {init}")
+        self._pid = _children(init)[0]
         self._space = os.readlink(f"/proc/{self._pid}/ns/pid")
         port = f"port-{self._number}"
         network.switch(f"ip link add {port} type veth peer name eth0 netns {self._pid}")
@@ -408,11 +417,8 @@ def _holder(command: Sequence[str], words: Mapping[str, str]) -> subprocess.Pope
     return process
 
 
-def _child(pid: int) -> int:
-    """The one child of a process, waited for."""
-    children = Path(f"/proc/{pid}/task/{pid}/children")
-    wait_until(children.read_text, 5, f"a child of process {pid}")
-    return int(children.read_text().split()[0])
+def _children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def _processes(space: str) -> Iterator[int]:
