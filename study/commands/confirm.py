@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from study.answer.phrases import counted
 from study.machines.stopping import Ending
 from study.schema.objective import (
     IN_WORDS,
@@ -38,7 +37,6 @@ from study.terminal.console import (
     tracking_option,
 )
 from study.terminal.layout import Table
-from study.terminal.progress import human_seconds
 from study.terminal.steps import Steps
 from study.terminal.waiting import wait_options
 
@@ -191,6 +189,9 @@ def _work_line(work: Work, slots: int | None) -> str:
 
     slots: how many trials train at once; None: not known.
     """
+    from study.answer.phrases import counted
+    from study.terminal.progress import human_seconds
+
     opens = "all are measured on test"
     if work.openings:
         opens = f"opens the sealed test split, once for each of {counted(work.openings, 'model')}"
