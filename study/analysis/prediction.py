@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias
 
 from study.analysis.rungs import FIRST, going_on, is_protected
 from study.schema.spec import StudySpec
-from trainables.training.probe_cost import Cost
+
+if TYPE_CHECKING:
+    from trainables.trial_probe import Cost
 
 # What the driver and Ray take, in units of what the process of a probe takes to start, which tells
 # how fast a machine is. Fitted to four runs of study/specs/digits.yaml with 2 to 24 trials of 2 to
@@ -19,7 +21,8 @@ RUN_TRIAL = 0.0175
 RUN_EPOCH = 0.0003
 WORKER = 1.45  # a worker, with its connection to Ray
 
-Probes = Sequence[tuple[float, Cost]]  # of one method, weighted; the weights sum to 1
+# By label, of one trial, weighted; the weights of a label sum to 1.
+Costs: TypeAlias = Mapping[str, Sequence[tuple[float, "Cost"]]]
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,7 @@ class MethodPrediction:
     # wall-clock, of training, as the ledger will have it; with no early stopping.
     trial_seconds: float
     trial_process_seconds: float  # with no early stopping
+    once: float  # of them, beside its epochs
     process_seconds: float
     cpu_hours: float  # trial_seconds x resources.cpu
     gpu_hours: float
@@ -44,13 +48,13 @@ class MethodPrediction:
     checkpoint_bandwidth: float  # bytes a second of one trial
     memory: int
     device_memory: int | None
-    diverged: str | None = None  # what was not finite in a probed trial, and where
-    undefined: str | None = None  # the objective that was not finite
+    diverged: str | None  # what was not finite in a probed trial, and where
+    undefined: str | None  # the objective that was not finite
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """All trials of a study.
+    """All trials of a study, trained to their end but in `with_early_stopping`, if it has that.
 
     workers: the start of their processes. driver: the driver and Ray's own processes.
     """
@@ -59,21 +63,105 @@ class Prediction:
     slots: int  # trials at once
     workers: float
     driver: float
+    process_seconds: float  # of all processes of the run
     elapsed: tuple[float, float]  # wall-clock seconds
+    memory_free: int | None  # bytes of the machine that has least, like `device_size`
+    device_size: int | None
+    with_early_stopping: Prediction | None = None
 
     def total(self, name: str) -> float:
         """The sum of a field over the methods."""
         return float(sum(getattr(method, name) for method in self.methods))
 
     @property
-    def process_seconds(self) -> float:
-        """The seconds of all processes of the run."""
-        return self.total("process_seconds") + self.workers + self.driver
-
-    @property
     def checkpoint_bandwidth(self) -> float:
         """Bytes a second, with all slots in use."""
         return self.slots * max(method.checkpoint_bandwidth for method in self.methods)
+
+
+def predict(spec: StudySpec, costs: Costs, slots: int) -> Prediction:
+    """The cost of all trials of the methods that were probed, `slots` of them at once."""
+    whole = _predict(spec, costs, slots, stopping=False)
+    if spec.early_stopping is None:
+        return whole
+    return replace(whole, with_early_stopping=_predict(spec, costs, slots, stopping=True))
+
+
+def _predict(spec: StudySpec, costs: Costs, slots: int, stopping: bool) -> Prediction:
+    """The elapsed time: its limits. At the upper end the driver shares the same cores.
+
+    Graham 1966: what list scheduling takes lies between work / slots and that and the longest
+    trial.
+    """
+    methods = tuple(_of_method(spec, label, found, stopping) for label, found in costs.items())
+    probed = [each for found in costs.values() for each in found]
+    start = statistics.fmean(cost.process_start for _, cost in probed)
+    first = sum(weight * cost.first for weight, cost in probed)
+    trials = sum(one.trials for one in methods)
+    epochs = sum(one.trials * one.epochs_share * spec.epochs for one in methods)
+    driver = start * (RUN + RUN_TRIAL * trials + RUN_EPOCH * epochs)
+    workers = min(slots, trials) * (start * WORKER + first)
+    work = sum(one.trials * (one.epochs_share * one.trial_seconds + one.once) for one in methods)
+    longest = max(one.trial_seconds + one.once for one in methods)
+    begin = start * (RUN + WORKER)
+    least = begin + max(work / slots, longest)
+    most = begin + (work + driver - start * RUN) / slots + longest
+    free = (cost.memory_free for _, cost in probed if cost.memory_free is not None)
+    sizes = (cost.device_size for _, cost in probed if cost.device_size is not None)
+    return Prediction(
+        methods=methods,
+        slots=slots,
+        workers=workers,
+        driver=driver,
+        process_seconds=sum(one.process_seconds for one in methods) + workers + driver,
+        elapsed=(least, most),
+        memory_free=min(free, default=None),
+        device_size=min(sizes, default=None),
+    )
+
+
+def _of_method(
+    spec: StudySpec, label: str, found: Sequence[tuple[float, Cost]], stopping: bool
+) -> MethodPrediction:
+    def mean(name: str) -> float:
+        return sum(weight * float(getattr(cost, name)) for weight, cost in found)
+
+    def of_trial(share: float) -> float:
+        checkpoints = int(share * seconds / interval)
+        return once + share * spec.epochs * mean("epoch") + checkpoints * mean("checkpoint")
+
+    between = epochs_between(spec, label) if stopping else (1.0, 1.0)
+    # Recorded trainings lie in the middle: benchmarks/RESULTS.md, "Epochs that early stopping
+    # leaves".
+    share = statistics.fmean(between)
+    resources = spec.resources_of(label)
+    seconds = spec.epochs * mean("epoch_wall")
+    interval = max(spec.checkpoint_seconds, mean("epoch_wall"))
+    once = mean("build") + mean("result")
+    costs = [cost for _, cost in found]
+    hours = spec.trials * share * seconds / 3600
+    size = max(cost.checkpoint_size for cost in costs)
+    return MethodPrediction(
+        label=label,
+        trials=spec.trials,
+        epochs_share=share,
+        epochs_between=between,
+        trial_seconds=seconds,
+        trial_process_seconds=of_trial(1.0),
+        once=once,
+        process_seconds=spec.trials * of_trial(share),
+        cpu_hours=hours * resources.cpu,
+        gpu_hours=hours * resources.gpu,
+        disk=spec.trials * (mean("files") + share * spec.epochs * mean("rows")),
+        checkpoint_size=size,
+        checkpoint_bandwidth=size / interval if seconds > interval else 0.0,
+        memory=max(cost.memory for cost in costs),
+        device_memory=max(
+            (cost.device_memory for cost in costs if cost.device_memory), default=None
+        ),
+        diverged=next((cost.diverged for cost in costs if cost.diverged), None),
+        undefined=next((cost.undefined for cost in costs if cost.undefined), None),
+    )
 
 
 def epochs_between(spec: StudySpec, label: str) -> tuple[float, float]:
@@ -108,80 +196,4 @@ def kept_between(first: int, trials: int, keep: float) -> tuple[float, float]:
         among = going_on(count, keep)
         most += among / count
         least += max(0, among - first) / (count - first)
-    return least, most
-
-
-def predict(
-    spec: StudySpec, probes: Mapping[str, Probes], slots: int, stopping: bool = False
-) -> Prediction:
-    """The cost of all trials of the study. probes: by label. stopping: with its early stopping."""
-    methods = tuple(_of_method(spec, label, found, stopping) for label, found in probes.items())
-    probed = list(itertools.chain(*probes.values()))
-    start = statistics.fmean(cost.process_start for _, cost in probed)
-    first = sum(weight * cost.first for weight, cost in probed)
-    trials = sum(method.trials for method in methods)
-    epochs = sum(method.trials * method.epochs_share * spec.epochs for method in methods)
-    driver = start * (RUN + RUN_TRIAL * trials + RUN_EPOCH * epochs)
-    workers = min(slots, trials) * (start * WORKER + first)
-    elapsed = _elapsed(methods, probes, slots, start, driver)
-    return Prediction(methods, slots, workers, driver, elapsed)
-
-
-def _of_method(spec: StudySpec, label: str, probes: Probes, stopping: bool) -> MethodPrediction:
-    def mean(name: str) -> float:
-        return sum(weight * float(getattr(cost, name)) for weight, cost in probes)
-
-    between = epochs_between(spec, label) if stopping else (1.0, 1.0)
-    # Recorded trainings lie in the middle: benchmarks/RESULTS.md, "Epochs that early stopping
-    # leaves".
-    share = statistics.fmean(between)
-    resources = spec.resources_of(label)
-    seconds = spec.epochs * mean("epoch_wall")
-    interval = max(spec.checkpoint_seconds, mean("epoch_wall"))
-    checkpoints = int(share * seconds / interval)
-    once = mean("build") + mean("result")
-    epochs = spec.epochs * mean("epoch")
-    size = max(cost.checkpoint_size for _, cost in probes)
-    devices = [cost.device_memory for _, cost in probes if cost.device_memory is not None]
-    return MethodPrediction(
-        label,
-        spec.trials,
-        share,
-        between,
-        seconds,
-        once + epochs + int(seconds / interval) * mean("checkpoint"),
-        spec.trials * (once + share * epochs + checkpoints * mean("checkpoint")),
-        spec.trials * share * seconds * resources.cpu / 3600,
-        spec.trials * share * seconds * resources.gpu / 3600,
-        spec.trials * (mean("files") + share * spec.epochs * mean("rows")),
-        size,
-        size / interval if seconds > interval else 0.0,
-        max(cost.memory for _, cost in probes),
-        max(devices, default=None),
-        next((cost.diverged for _, cost in probes if cost.diverged), None),
-        next((cost.undefined for _, cost in probes if cost.undefined), None),
-    )
-
-
-def _elapsed(
-    methods: Sequence[MethodPrediction],
-    probes: Mapping[str, Probes],
-    slots: int,
-    start: float,
-    driver: float,
-) -> tuple[float, float]:
-    """The limits of the wall-clock seconds. At the upper end the driver shares the same cores.
-
-    Graham 1966: what list scheduling takes lies between work / slots and that and the longest
-    trial.
-    """
-    once = {
-        label: sum(weight * (cost.build + cost.result) for weight, cost in found)
-        for label, found in probes.items()
-    }
-    work = sum(of.trials * (of.epochs_share * of.trial_seconds + once[of.label]) for of in methods)
-    longest = max(of.trial_seconds + once[of.label] for of in methods)
-    begin = start * (RUN + WORKER)
-    least = begin + max(work / slots, longest)
-    most = begin + (work + driver - start * RUN) / slots + longest
     return least, most

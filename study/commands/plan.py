@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 
     from study.analysis.prediction import Prediction
     from study.analysis.states import Counts
-    from study.engine.probe import ProbedStudy
     from study.engine.stack_size import Stacks
     from study.schema.spec import StudySpec
     from study.schema.wait import Wait
@@ -112,9 +110,7 @@ class Planned:
     prepared: Prepared
     stored: Study | None  # if it has begun
     expected: dict[str, float] = field(default_factory=dict)  # of the budget, by label
-    probed: ProbedStudy | None = None
-    whole: Prediction | None = None  # by the probe: of all trials trained to their end
-    stopped: Prediction | None = None  # of all trials, if the study stops some early
+    predicted: Prediction | None = None  # by the probe
     stacks: Stacks | None = None  # None: the first start decides
     lacks: str | None = None  # what `run` would say that this machine lacks
 
@@ -176,11 +172,11 @@ def _planned(
     return with_probe(found, file.name, probe, where)
 
 
-def with_probe(found: Planned, file_name: str, probe: bool, where: Where) -> Planned:
+def with_probe(found: Planned, file_name: str, predicts: bool, where: Where) -> Planned:
     """The study with the costs that its budget expects and, if asked for, those of a probe."""
     from study.analysis.prediction import predict
     from study.engine.budget import expected_costs
-    from study.engine.probe import probe_here, probe_on_cluster, slots_here
+    from study.engine.probe import here, on_nodes, probe, slots_here
     from study.engine.stack_size import room_on, stacks_of
     from study.store.place import check_room
     from study.store.targets import Targets
@@ -189,7 +185,7 @@ def with_probe(found: Planned, file_name: str, probe: bool, where: Where) -> Pla
     digest = found.prepared.digest
     labels = [variant.label for variant in spec.variants]
     targets = Targets(found.folder.parent)
-    prober: Callable[..., ProbedStudy] = partial(probe_here, targets=targets)
+    prober = partial(probe, targets=targets, where=partial(here, cpus=where.cpus))
     with ExitStack() as stack:
         steps = stack.enter_context(Steps(errors))
         if where.address is not None:
@@ -215,23 +211,18 @@ def with_probe(found: Planned, file_name: str, probe: bool, where: Where) -> Pla
             fits = partial(room_on, spec, nodes)
             stacks = stacks_of(spec, file_name, found.stored, found.prepared, fits)
             found = replace(found, stacks=stacks)
-            prober = partial(probe_on_cluster, targets=targets, off=off)
-        elif probe:
+            prober = partial(probe, targets=targets, where=partial(on_nodes, off=off))
+        elif predicts:
             slots = slots_here(spec, where.cpus)
         probed = None
-        if probe:
+        if predicts:
             probed = prober(spec, file_name, digest, labels, steps)
         room = partial(check_room, file_name, found.folder)
         expected = expected_costs(
             spec, file_name, found.stored, digest, steps, prober, probed, room
         )
-    if probed is None:
-        return replace(found, expected=expected)
-    whole = predict(spec, probed.probes, slots)
-    stopped = None
-    if spec.early_stopping is not None:
-        stopped = predict(spec, probed.probes, slots, stopping=True)
-    return replace(found, expected=expected, probed=probed, whole=whole, stopped=stopped)
+    predicted = None if probed is None else predict(spec, probed, slots)
+    return replace(found, expected=expected, predicted=predicted)
 
 
 def _check_room(found: Planned, file_name: str) -> None:
@@ -239,9 +230,9 @@ def _check_room(found: Planned, file_name: str) -> None:
     from study.analysis.states import done
     from study.store.place import check_room
 
-    if found.whole is not None:
+    if found.predicted is not None:
         share = 1 - done(found.counts) / found.counts["planned"]
-        check_room(file_name, found.folder, share * found.whole.total("disk"))
+        check_room(file_name, found.folder, share * found.predicted.total("disk"))
 
 
 def _plain(found: Planned, explained: bool) -> dict[str, object]:
@@ -274,14 +265,8 @@ def _plain(found: Planned, explained: bool) -> dict[str, object]:
             *advice(study),
         ],
     }
-    if found.probed is not None and found.whole is not None:
-        from study.terminal.prediction import prediction_plain
-
-        plain["probe"] = {
-            **prediction_plain(found.whole, found.stopped),
-            "memory_free": found.probed.memory_free,
-            "device_size": found.probed.device_size,
-        }
+    if found.predicted is not None:
+        plain["probe"] = asdict(found.predicted)
     return plain
 
 
@@ -308,7 +293,7 @@ def _print(found: Planned) -> None:
         console.say(f"{note}.")
     if study.budget is not None and found.lacks is None:
         console.say(f"{paid_line(study, found.stored, found.expected)}.")
-    if found.probed is not None:
+    if found.predicted is not None:
         print_prediction(found, console)
     console.print(f"results go to {found.folder}")
     if found.lacks is not None:
@@ -451,11 +436,10 @@ def print_prediction(found: Planned, output: Console) -> None:
     """Print what a probe expects of the study."""
     from study.terminal.prediction import prediction_lines, prediction_table
 
-    assert found.probed is not None and found.whole is not None
-    limits = (found.probed.memory_free, found.probed.device_size)
+    assert found.predicted is not None
     output.print()
-    output.print(prediction_table(found.whole))
-    for line in prediction_lines(found.whole, found.stopped, *limits):
+    output.print(prediction_table(found.predicted))
+    for line in prediction_lines(found.predicted):
         output.print(line)
     if found.stacks is not None and found.stacks.most is not None:
         output.print("All this is of trials that train alone: stacked, they take less.")

@@ -7,8 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from study.analysis.prediction import predict
-from study.engine.probe import ProbedStudy
+from study.analysis.prediction import Costs, predict
 from study.schema.errors import SpecError
 from study.schema.resources import Resources
 from study.schema.spec import StudySpec
@@ -116,17 +115,16 @@ def expected_costs(
     stored: Study | None,
     digest: str,
     say: Callable[[str], None],
-    probe: Callable[..., ProbedStudy],
-    probed: ProbedStudy | None = None,
+    probe: Callable[..., Costs],
+    probed: Costs | None = None,
     room: Callable[[float], None] = lambda disk: None,
 ) -> dict[str, float]:
     """By label, what a trial costs in hours of the budget: the mean of its ended ones, else by a
     probe.
 
-    stored: the study as it exists. digest: of the data. probe: `probe_on_cluster` where Ray is
-    joined, else `probe_here`. room: is told the bytes of all trials of what was probed. Without a
-    budget nothing is probed. Raises SpecError if the budget cannot pay for what is tried first,
-    or a method fails in the probe.
+    stored: the study as it exists. digest: of the data. probe: with its targets and where. room: is
+    told the bytes of all trials of what was probed. Without a budget nothing is probed. Raises
+    SpecError if the budget cannot pay for what is tried first, or a method fails in the probe.
     """
     if spec.budget is None:
         return {}
@@ -139,12 +137,11 @@ def expected_costs(
         probed_here = probed is None
         if probed is None:
             probed = probe(spec, file_name, digest, missing, say)
-        prediction = predict(
-            spec, {label: probed.probes[label] for label in missing}, 1, stopping=True
-        )
+        predicted = predict(spec, {label: probed[label] for label in missing}, 1)
+        predicted = predicted.with_early_stopping or predicted
         if probed_here:
-            room(prediction.total("disk"))
-        for one in prediction.methods:
+            room(predicted.total("disk"))
+        for one in predicted.methods:
             hours = one.epochs_share * one.trial_seconds / 3600
             expected[one.label] = hours * rate(spec.resources_of(one.label), unit)
     _refuse_unpaid(spec, file_name, records, expected)

@@ -28,7 +28,7 @@ from study.engine.preparation import (
     prepare_data,
     record_spec,
 )
-from study.engine.probe import probe_here, probe_on_cluster
+from study.engine.probe import here, on_nodes, probe
 from study.engine.stack_size import Room, room_here, room_on, stacks_of
 from study.machines.admission import fit_again, needed_of
 from study.machines.autoscaler import Demand, asking
@@ -120,9 +120,9 @@ def run_study(
                 steps("trying the GPU")
             check_machine(spec, directory, stored, cpus)
             stacks_of(spec, file_name, stored, prepared, fits)  # refuses what does not fit
-            probe = partial(probe_here, targets=targets)
+            prober = partial(probe, targets=targets, where=partial(here, cpus=cpus))
             expected = expected_costs(
-                spec, file_name, stored, prepared.digest, steps, probe, room=room
+                spec, file_name, stored, prepared.digest, steps, prober, room=room
             )
     make_folders(spec, directory, stored)
     if line := kept_line(spec):
@@ -137,9 +137,9 @@ def run_study(
         if address is not None:
             off = [unfit.node for unfit in cluster.unfit]
             fits = partial(room_on, spec, [n for n in alive_nodes() if n["NodeID"] not in off])
-            probe = partial(probe_on_cluster, targets=targets, off=off)
+            prober = partial(probe, targets=targets, where=partial(on_nodes, off=off))
             expected = expected_costs(
-                spec, file_name, stored, prepared.digest, steps, probe, room=room
+                spec, file_name, stored, prepared.digest, steps, prober, room=room
             )
         steps("opening the ledger")
         study = record_spec(spec, file_name, directory, prepared, tracking, fits, stored)

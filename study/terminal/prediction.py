@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
 
 from study.analysis.prediction import MethodPrediction, Prediction
 from study.store.spending import UNITS
@@ -16,25 +15,25 @@ def prediction_table(found: Prediction) -> Table:
     """One row a method, and the sum. Memory: of a trial's process, and on its GPU."""
     header = ["method", ">trials", ">a trial", ">CPU time", ">GPU-hours", ">disk", ">memory"]
     rows = [[*header, ">GPU memory"]]
-    for method in found.methods:
-        device = method.device_memory
+    for one in found.methods:
+        on_gpu = "" if one.device_memory is None else human_bytes(one.device_memory)
         rows.append(
             [
-                method.label,
-                str(method.trials),
-                _seconds(method.trial_seconds),
-                _seconds(method.process_seconds),
-                f"{method.gpu_hours:.3g}",
-                human_bytes(method.disk),
-                human_bytes(method.memory),
-                "" if device is None else human_bytes(device),
+                one.label,
+                str(one.trials),
+                _seconds(one.trial_seconds),
+                _seconds(one.process_seconds),
+                f"{one.gpu_hours:.3g}",
+                human_bytes(one.disk),
+                human_bytes(one.memory),
+                on_gpu,
             ]
         )
     trials = f"{found.total('trials'):.0f}"
     process = _seconds(found.total("process_seconds"))
     hours = f"{found.total('gpu_hours'):.3g}"
     rows.append(["all", trials, "", process, hours, human_bytes(found.total("disk")), "", ""])
-    if not any(method.gpu_hours for method in found.methods):
+    if not found.total("gpu_hours"):
         for row in rows:
             del row[7], row[4]
     made = Table(*rows[0])
@@ -43,10 +42,8 @@ def prediction_table(found: Prediction) -> Table:
     return made
 
 
-def prediction_lines(
-    found: Prediction, stopped: Prediction | None, memory_free: int | None, device_size: int | None
-) -> Iterator[str]:
-    """found: all trials trained to their end. stopped: with early stopping, if the study has it."""
+def prediction_lines(found: Prediction) -> Iterator[str]:
+    """Of the whole study."""
     parts = f"trials {_seconds(found.total('process_seconds'))}, workers {_seconds(found.workers)}"
     yield (
         f"CPU time: about {_seconds(found.process_seconds)} of all processes ({parts}, driver and"
@@ -57,23 +54,25 @@ def prediction_lines(
         f"elapsed: {_between(found.elapsed)} with {found.slots} trials at once, if nothing else"
         " runs"
     )
-    if stopped is not None:
-        share, low, high = _epochs(stopped)
+    if (stopped := found.with_early_stopping) is not None:
+        trials = stopped.total("trials")
+        share = sum(one.trials * one.epochs_share for one in stopped.methods) / trials
+        low, high = (
+            sum(one.trials * one.epochs_between[end] for one in stopped.methods) / trials
+            for end in (0, 1)
+        )
         yield (
             f"with early stopping: about {share:.0%} of the epochs ({low:.0%} to {high:.0%}),"
             f" {_seconds(stopped.process_seconds)} CPU time, {_hours(stopped)}, elapsed"
             f" {_between(stopped.elapsed)}"
         )
-    yield _fits(found, memory_free, device_size)
-    largest = max(method.checkpoint_size for method in found.methods)
+    yield _fits(found)
+    largest = human_bytes(max(one.checkpoint_size for one in found.methods))
     if found.checkpoint_bandwidth:
         rate = f"{human_bytes(found.checkpoint_bandwidth)} a second at most"
-        yield f"checkpoints: {found.slots} of up to {human_bytes(largest)} while trials run, {rate}"
+        yield f"checkpoints: {found.slots} of up to {largest} while trials run, {rate}"
     else:
-        yield (
-            f"checkpoints: none; trials are shorter than checkpoint_seconds ({human_bytes(largest)}"
-            " each)"
-        )
+        yield f"checkpoints: none; trials are shorter than checkpoint_seconds ({largest} each)"
     yield from filter(None, map(_warning, found.methods))
 
 
@@ -95,38 +94,19 @@ def _hours(found: Prediction) -> str:
     return ", ".join(f"{hours:.2g} {word}" for word, hours in totals.items() if hours)
 
 
-def _epochs(stopped: Prediction) -> tuple[float, float, float]:
-    """The share of all epochs that early stopping leaves: expected, at least, at most."""
-    expected = sum(one.trials * one.epochs_share for one in stopped.methods)
-    least = sum(one.trials * one.epochs_between[0] for one in stopped.methods)
-    most = sum(one.trials * one.epochs_between[1] for one in stopped.methods)
-    trials = sum(one.trials for one in stopped.methods)
-    return expected / trials, least / trials, most / trials
-
-
-def _fits(found: Prediction, memory_free: int | None, device_size: int | None) -> str:
+def _fits(found: Prediction) -> str:
     """How many trials have room at once."""
-    most = max(method.memory for method in found.methods)
+    most = max(one.memory for one in found.methods)
     line = f"memory: {human_bytes(most)} a trial at most"
-    if memory_free is not None and most:
-        line += f"; {human_bytes(memory_free)} are free, enough for {int(memory_free // most)}"
-    devices = [method.device_memory for method in found.methods if method.device_memory]
-    if devices and device_size is not None:
-        most = max(devices)
-        line += (
-            f"; {human_bytes(most)} of a GPU, whose {human_bytes(device_size)} are enough for"
-            f" {int(device_size // most)}"
-        )
+    if found.memory_free is not None and most:
+        enough = int(found.memory_free // most)
+        line += f"; {human_bytes(found.memory_free)} are free, enough for {enough}"
+    most = max(one.device_memory or 0 for one in found.methods)
+    if found.device_size is not None and most:
+        enough = int(found.device_size // most)
+        size = human_bytes(found.device_size)
+        line += f"; {human_bytes(most)} of a GPU, whose {size} are enough for {enough}"
     return line
-
-
-def prediction_plain(found: Prediction, stopped: Prediction | None) -> dict[str, object]:
-    """The prediction for JSON: seconds and bytes."""
-
-    def plain(each: Prediction) -> dict[str, object]:
-        return {**asdict(each), "process_seconds": each.process_seconds}
-
-    return {**plain(found), "with_early_stopping": None if stopped is None else plain(stopped)}
 
 
 def _seconds(seconds: float) -> str:

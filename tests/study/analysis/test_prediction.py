@@ -10,7 +10,7 @@ from study.analysis.rungs import RungEntry, goes_on
 from study.schema.reading import spec_from_mapping
 from study.schema.spec import StudySpec
 from study.terminal.prediction import prediction_lines
-from trainables.training.probe_cost import Cost
+from trainables.trial_probe import Cost
 
 MEASURED = Cost(
     process_start=2.0,
@@ -25,7 +25,6 @@ MEASURED = Cost(
     checkpoint_size=600,
     memory=5000,
     device_memory=None,
-    epochs=4,
 )
 
 
@@ -108,10 +107,10 @@ def test_early_stopping_spares_the_rest_of_those_that_may_be_stopped() -> None:
     between = 1 - 0.7 * (5 - least) / 8, 1 - 0.7 * (5 - most) / 8
     assert epochs_between(spec, "focal") == pytest.approx(between)
     assert epochs_between(spec, "cross_entropy") == (1, 1)
-    whole, stopped = (
-        predict(spec, {"focal": [(1.0, MEASURED)]}, 1, stopping).methods[0]
-        for stopping in (False, True)
-    )
+    found = predict(spec, {"focal": [(1.0, MEASURED)]}, 1)
+    assert found.with_early_stopping is not None
+    (whole,) = found.methods
+    (stopped,) = found.with_early_stopping.methods
     assert stopped.cpu_hours == pytest.approx(whole.cpu_hours * (between[0] + between[1]) / 2)
     # All are protected.
     assert epochs_between(study(trials=2, early_stopping=early), "focal") == (1, 1)
@@ -139,11 +138,7 @@ def test_what_diverged_in_the_probe_is_said_with_its_method() -> None:
     )
     probes = {"cross_entropy": [(1.0, MEASURED)], "focal": [(0.5, MEASURED), (0.5, diverged)]}
     found = predict(study(), probes, slots=4)
-    (line,) = (
-        line
-        for line in prediction_lines(found, None, None, None)
-        if "diverged" in line or "nan" in line
-    )
+    (line,) = (line for line in prediction_lines(found) if "diverged" in line or "nan" in line)
     assert line.startswith(
         "warning: focal: loss is nan at epoch 1 (optimizer.lr=0.1) in the probe. In a study such a"
         " trial fails."
@@ -153,7 +148,7 @@ def test_what_diverged_in_the_probe_is_said_with_its_method() -> None:
 def test_an_objective_without_a_value_in_the_probe_is_warned_of() -> None:
     none = Cost(**{**MEASURED.__dict__, "undefined": "objective gap is nan"})
     found = predict(study(), {"cross_entropy": [(1.0, MEASURED)], "focal": [(1.0, none)]}, slots=4)
-    lines = prediction_lines(found, None, None, None)
+    lines = prediction_lines(found)
     assert [line for line in lines if line.startswith("warning:")] == [
         "warning: focal: objective gap is nan in the probe. In a study such a trial fails. Choose"
         " another objective, or mend the metric if it is yours."
@@ -164,12 +159,11 @@ def test_early_stopping_is_predicted_with_its_limits() -> None:
     """Of eight trials of focal by hand above; cross-entropy is never stopped."""
     spec = study(early_stopping={"at": 0.33, "keep": 0.5})
     probes = {label: [(1.0, MEASURED)] for label in ("cross_entropy", "focal")}
-    whole, stopped = (predict(spec, probes, 4, stopping) for stopping in (False, True))
+    found = predict(spec, probes, 4)
     least, most = (1 + share for share in epochs_between(spec, "focal"))
     said = f"about {(least + most) / 4:.0%} of the epochs ({least / 2:.0%} to {most / 2:.0%})"
     assert any(
-        line.startswith(f"with early stopping: {said}, ")
-        for line in prediction_lines(whole, stopped, None, None)
+        line.startswith(f"with early stopping: {said}, ") for line in prediction_lines(found)
     )
 
 
@@ -177,7 +171,7 @@ def test_the_cost_is_said_as_a_budget_counts_it_and_in_cpu_seconds() -> None:
     spec = study(resources={"cpu": 2, "gpu": 0.25})
     found = predict(spec, {"focal": [(1.0, MEASURED)]}, 4)
     hours = spec.trials * spec.epochs * MEASURED.epoch_wall / 3600
-    first, second, *_ = prediction_lines(found, None, None, None)
+    first, second, *_ = prediction_lines(found)
     assert first.startswith("CPU time: about ")
     assert second == (
         f"as a budget counts: about {2 * hours:.2g} CPU-hours, {hours / 4:.2g} GPU-hours (training"

@@ -6,17 +6,16 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from study.analysis.prediction import Probes
+from study.analysis.prediction import Costs
 from study.engine import probe as probing
 from study.engine import run
 from study.engine.budget import Spending
-from study.engine.probe import ProbedStudy
 from study.schema.reading import spec_from_mapping
 from study.store.trials import TrialRecord, Trials
 from tests.study.analysis.test_prediction import MEASURED
 from tests.study.command_line import here, here_json, write_spec
 from trainables.training.learner import Learner
-from trainables.training.probe_cost import Cost
+from trainables.trial_probe import Cost
 
 PLAIN = {
     "name": "small",
@@ -102,13 +101,12 @@ def hourly(monkeypatch: pytest.MonkeyPatch) -> None:
     cost = Cost(**{**MEASURED.__dict__, "epoch_wall": 1800.0})
 
     def probe(
-        spec: object, file_name: str, digest: str, labels: list[str], say: object, targets: object
-    ) -> ProbedStudy:
-        probes: dict[str, Probes] = {label: [(1.0, cost)] for label in labels}
-        return ProbedStudy(probes, None, None)
+        spec: object, file_name: str, digest: str, labels: list[str], say: object, **more: object
+    ) -> Costs:
+        return {label: [(1.0, cost)] for label in labels}
 
     for module in (probing, run):
-        monkeypatch.setattr(module, "probe_here", probe)
+        monkeypatch.setattr(module, "probe", probe)
 
 
 @pytest.mark.usefixtures("hourly")

@@ -153,5 +153,6 @@ def test_both_results_cost_what_their_files_cost(
     plain = {"data": "digits", "model": "mlp", "method": "focal", "epochs": 3}
     config = TrialConfig.from_mapping(plain).to_mapping()
     resources = {"cpu": 1.0, "gpu": 0.0}
-    trial_probe.probe_trial(config, data_digest(Digits(), 0), resources, (), str(tmp_path))
+    job = trial_probe.Job([(1.0, config)], data_digest(Digits(), 0), resources, ())
+    trial_probe.probe_trial(config, job, str(tmp_path))
     assert written == [tmp_path / "attempt-1" / "model.pt"] * 2
