@@ -44,7 +44,6 @@ Answers: TypeAlias = Generator[tuple[str, Answer]]  # with the label, from each 
 # a CPU's time.
 MOST_COPIES = 8
 CHILD = "from trainables.trial_probe import main; main()"
-DRAWN = 10_001  # values, for a mean over a range
 
 
 def settings_of(space: Space) -> list[tuple[float, dict[str, Value]]]:
@@ -56,11 +55,11 @@ def settings_of(space: Space) -> list[tuple[float, dict[str, Value]]]:
     first: dict[str, Value] = {}
     sizes = {}
     for path, entry in space.distributions.items():
-        values = _drawn(entry)
+        values = _drawn(entry, 1)
         middle = values[len(values) // 2]
         first[path] = round(middle) if isinstance(entry, IntDistribution) else middle
         if path == "batch_size" or path.startswith("model."):
-            sizes[path] = _ends(path, entry, values)
+            sizes[path] = _ends(path, entry)
     if space.defaults:
         first |= space.defaults[0]
     found = []
@@ -71,23 +70,24 @@ def settings_of(space: Space) -> list[tuple[float, dict[str, Value]]]:
     return found
 
 
-def _drawn(entry: BaseDistribution) -> list[Any]:
-    """Values spread as they are drawn."""
+def _drawn(entry: BaseDistribution, count: int) -> list[Any]:
+    """All choices, or as many values of a range, spread as they are drawn."""
     if isinstance(entry, CategoricalDistribution):
         return list(entry.choices)
     assert isinstance(entry, FloatDistribution | IntDistribution)
-    places = [(place + 0.5) / DRAWN for place in range(DRAWN)]
+    places = [(place + 0.5) / count for place in range(count)]
     if entry.log:
         return [entry.low * (entry.high / entry.low) ** place for place in places]
     return [entry.low + (entry.high - entry.low) * place for place in places]
 
 
-def _ends(path: str, entry: BaseDistribution, values: list[Any]) -> list[tuple[float, Value]]:
+def _ends(path: str, entry: BaseDistribution) -> list[tuple[float, Value]]:
     """The lowest and the highest value, weighted so that the cost has its mean.
 
     The cost is linear in a value; in a batch size, linear in the number of steps. Choices that are
     no numbers are probed each.
     """
+    values = _drawn(entry, 10_000)
     if not all(isinstance(value, int | float) for value in values):
         return [(1 / len(values), value) for value in values]
     low, high = getattr(entry, "low", min(values)), getattr(entry, "high", max(values))

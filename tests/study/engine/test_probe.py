@@ -137,6 +137,23 @@ def test_a_loss_that_is_no_number_is_said_with_its_method(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
+def test_a_process_that_dies_is_said_with_its_last_line(tmp_path: Path) -> None:
+    (tmp_path / "mine" / "methods").mkdir(parents=True)
+    (tmp_path / "mine" / "methods" / "dies.py").write_text(
+        "import os\nfrom trainables.methods.cross_entropy import CrossEntropy\n\n\n"
+        "class Dies(CrossEntropy):\n"
+        "    def loss(self, logits, targets, progress):\n"
+        "        print('all is lost', flush=True)\n"
+        "        os._exit(3)\n"
+    )
+    spec = write_spec(tmp_path / "small.yaml", methods=["dies"], extensions="mine")
+    shown = here("plan", spec, "--probe", "--storage", tmp_path / "studies", check=2)
+    assert shown.splitlines()[-1] == (
+        "small.yaml: methods.dies: its process ended with 3 (all is lost)."
+    )
+
+
+@pytest.mark.slow
 def test_both_results_cost_what_their_files_cost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
