@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from study.analysis.rungs import FIRST, going_on, is_protected
@@ -67,7 +67,7 @@ class Prediction:
     elapsed: tuple[float, float]  # wall-clock seconds
     memory_free: int | None  # bytes of the machine that has least, like `device_size`
     device_size: int | None
-    with_early_stopping: Prediction | None = None
+    with_early_stopping: Prediction | None
 
     def total(self, name: str) -> float:
         """The sum of a field over the methods."""
@@ -79,20 +79,16 @@ class Prediction:
         return self.slots * max(method.checkpoint_bandwidth for method in self.methods)
 
 
-def predict(spec: StudySpec, costs: Costs, slots: int) -> Prediction:
-    """The cost of all trials of the methods that were probed, `slots` of them at once."""
-    whole = _predict(spec, costs, slots, stopping=False)
-    if spec.early_stopping is None:
-        return whole
-    return replace(whole, with_early_stopping=_predict(spec, costs, slots, stopping=True))
+def predict(spec: StudySpec, costs: Costs, slots: int, stopping: bool = False) -> Prediction:
+    """The cost of all trials of the methods that were probed, `slots` of them at once.
 
-
-def _predict(spec: StudySpec, costs: Costs, slots: int, stopping: bool) -> Prediction:
-    """The elapsed time: its limits. At the upper end the driver shares the same cores.
-
-    Graham 1966: what list scheduling takes lies between work / slots and that and the longest
-    trial.
+    stopping: with early stopping only. The elapsed time has limits, at the upper of which the
+    driver shares the same cores. Graham 1966: what list scheduling takes lies between work / slots
+    and that and the longest trial.
     """
+    stopped = None
+    if spec.early_stopping is not None and not stopping:
+        stopped = predict(spec, costs, slots, stopping=True)
     methods = tuple(_of_method(spec, label, found, stopping) for label, found in costs.items())
     probed = [each for found in costs.values() for each in found]
     start = statistics.fmean(cost.process_start for _, cost in probed)
@@ -117,6 +113,7 @@ def _predict(spec: StudySpec, costs: Costs, slots: int, stopping: bool) -> Predi
         elapsed=(least, most),
         memory_free=min(free, default=None),
         device_size=min(sizes, default=None),
+        with_early_stopping=stopped,
     )
 
 
@@ -139,6 +136,7 @@ def _of_method(
     interval = max(spec.checkpoint_seconds, mean("epoch_wall"))
     once = mean("build") + mean("result")
     costs = [cost for _, cost in found]
+    devices = [cost.device_memory for cost in costs if cost.device_memory is not None]
     hours = spec.trials * share * seconds / 3600
     size = max(cost.checkpoint_size for cost in costs)
     return MethodPrediction(
@@ -156,9 +154,7 @@ def _of_method(
         checkpoint_size=size,
         checkpoint_bandwidth=size / interval if seconds > interval else 0.0,
         memory=max(cost.memory for cost in costs),
-        device_memory=max(
-            (cost.device_memory for cost in costs if cost.device_memory), default=None
-        ),
+        device_memory=max(devices, default=None),
         diverged=next((cost.diverged for cost in costs if cost.diverged), None),
         undefined=next((cost.undefined for cost in costs if cost.undefined), None),
     )

@@ -137,8 +137,8 @@ def expected_costs(
         probed_here = probed is None
         if probed is None:
             probed = probe(spec, file_name, digest, missing, say)
-        predicted = predict(spec, {label: probed[label] for label in missing}, 1)
-        predicted = predicted.with_early_stopping or predicted
+        costs = {label: probed[label] for label in missing}
+        predicted = predict(spec, costs, 1, stopping=True)
         if probed_here:
             room(predicted.total("disk"))
         for one in predicted.methods:
