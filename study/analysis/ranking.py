@@ -181,7 +181,7 @@ class Ranking:
     @cached_property
     def set_aside(self) -> Reasons:
         """Why complete trials do not count: by rule, or left out of objectives given afterwards."""
-        return {**self._left_out, **self.by_rule}
+        return {**self.by_rule, **self.refused}
 
     @cached_property
     def refused(self) -> Reasons:

@@ -278,7 +278,7 @@ def test_every_key_is_written_back():
     ]
     first += ["precision", "deterministic", "compile", "capture", "result", "equal_train"]
     first += ["diagnostics", "record"]
-    first += ["objectives", "matters", "constraints", "serve"]
+    first += ["objectives", "matters", "constraints", "guard", "serve"]
     second = [
         "search_space",
         "try_first",
