@@ -9,19 +9,19 @@ from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
-from study.audit.files import compared_folder
-from study.audit.openings import compare_record
-from study.audit.result import Check
+from study.audit.files import compared_files
+from study.audit.openings import other_openings
 from study.schema.errors import LedgerError, SpecError
 from study.store.confirmed import confirming_study, missing_confirmation
 from study.store.driver_lock import driver_lock
+from study.store.extensions import changed_code
 from study.store.home import home_of, is_at_home
 from study.store.journal import journal_path
 from study.store.ledger import open_to_write
 from study.store.ledger_facts import adoptions_in, studies_in
-from study.store.openings import openings_in
+from study.store.openings import openings_in, read_tested
 from study.store.same_ledger import ledger_is_missing
-from study.store.study import Study, open_directory, record_facts
+from study.store.study import EXTENSIONS, Study, open_directory, record_facts
 from trainables.files.digest import file_digest
 from trainables.problems import UserError
 
@@ -51,9 +51,8 @@ def go_on_here(search: Study) -> Iterator[str]:
 def _moved(study: Study, search: Study) -> Iterator[str]:
     home = study.recorded.home
     assert home is not None
-    openings = Check("openings", "")
-    if study.is_confirmation:
-        compare_record(search, openings)  # which asks the lock whether a driver runs
+    # It asks the lock whether a driver runs.
+    openings = other_openings(search) if study.is_confirmation else None
     with ExitStack() as locks:
         locks.enter_context(driver_lock(study.directory, study.ledger))
         yield from _checked(study, openings)
@@ -63,19 +62,23 @@ def _moved(study: Study, search: Study) -> Iterator[str]:
     yield f"{study.name} goes on in {study.directory}"
 
 
-def _checked(study: Study, openings: Check) -> Iterator[str]:
+def _checked(study: Study, openings: str | None) -> Iterator[str]:
     """Say what was compared, and what is missing or differs. Raises SpecError if anything is."""
     storage = study.reader.unchecked.storage()
     if storage is not None:  # as if it were the folder that a ledger elsewhere belongs to
         known = adoptions_in(studies_in(storage), study.name) or None
         study = replace(study, recorded=replace(study.recorded, adoptions=known))
-    found = compared_folder(study, study.records())
+    records = study.records()
+    found = compared_files(study, records, read_tested(study), alive=False)
     problems = [f"{name}: {file} {problem}" for name, file, problem in found.problems]
-    files = f"{study.name}: {found.matching:,} files match the ledger's digests"
+    for file, trial in changed_code(study.directory / EXTENSIONS, records).items():
+        problems.append(f"{EXTENSIONS}: {file} is not what {trial} was trained with")
+    files = f"{study.name}: {len(found.whole):,} files match the ledger's digests"
     if study.is_confirmation:
         opened = chain(*map(openings_in, study.reader.unchecked.notes().values()))
         files += f"; {len(list(opened)):,} openings of the test split come with it"
-    problems += [f"{each.name}: {each.problem}" for each in openings.offenders]
+    if openings is not None:
+        problems.append(f"openings: {openings}")
     yield files
     yield from (f"  {problem}" for problem in problems)
     if problems:
