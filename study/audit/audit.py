@@ -18,7 +18,7 @@ from study.audit.tracked import check_tracked, sample_of
 from study.audit.values import check_results
 from study.schema.compatibility import completed_meaning, refuse_changes
 from study.schema.errors import SpecError
-from study.store.home import check_home
+from study.store.home import away_from_home
 from study.store.study import Study
 
 
@@ -42,24 +42,17 @@ def audit(study: Study, tracking_uri: str, histories: float | None = None) -> Au
         checks.append(check_rungs(facts, study.spec.early_stopping, whole))
     if study.spec.extensions is not None:
         checks.append(check_extensions(facts))
+    away = away_from_home(study)
     return AuditReport(
         study.name,
         facts.alive,
-        _copied(study),
+        None if away is None else str(away),
         checks,
         summed(Snapshot.of(study, facts.records, facts.alive).counts.values()),
         len(facts.unknown),
         sum(check.twice for check in checks),
         sample_of(facts),
     )
-
-
-def _copied(study: Study) -> str | None:
-    try:
-        check_home(study)
-    except SpecError as error:
-        return str(error)
-    return None
 
 
 def _identity(facts: Evidence) -> Check:
