@@ -15,10 +15,11 @@ from search_spaces import strict_yaml
 from study.notebook.keys import parsed_keys
 from study.notebook.places import place_here
 from study.notebook.process import run_command
-from study.notebook.shown import Answer, Plan, in_commas, option_words
+from study.notebook.shown import Answer, Plan, in_commas
 from study.schema.arguments import differing_lines
 from study.schema.errors import SpecError
 from study.store import study as store
+from study.store.command_line import option_words
 from study.store.confirmed import confirming_directory
 from study.store.files import stored_predictions
 from study.store.openings import tested_predictions

@@ -33,7 +33,7 @@ def away_from_home(study: Study) -> SpecError | None:
         return None
     if home.inode == here.inode and not _is_beside(Path(home.path), study.directory):
         return None
-    moves = study.command(study.resumed_by, "--moved")
+    moves = study.command(study.resumed_by, moved=True)
     return SpecError(
         str(study.directory),
         "",
