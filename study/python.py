@@ -13,7 +13,7 @@ from click import UsageError
 
 from search_spaces import strict_yaml
 from study.notebook.keys import parsed_keys
-from study.notebook.places import place_here
+from study.notebook.places import Place
 from study.notebook.process import run_command
 from study.notebook.shown import Answer, Plan, in_commas
 from study.schema.arguments import differing_lines
@@ -334,9 +334,9 @@ class Study:
             bootstrap=bootstrap,
             interval=interval,
         )
-        lines = self._of_study("report", options)
-        (written,) = re.findall(r"^wrote (.+), \d+\.\d MB$", "\n".join(lines), re.MULTILINE)
-        return Path(written)
+        self._of_study("report", options)
+        usual = self._directory / f"report{self._seen(objectives).suffix}.html"
+        return Path(output or usual).absolute()
 
     def figures(
         self,
@@ -364,7 +364,7 @@ class Study:
             raise FieldError("bootstrap", error.message) from None
         folder = None if output is None else Path(output)
         seen = self._seen(objectives)
-        say = place_here().stays
+        say = Place().stays
         return draw_figures(seen, say, folder, format, only, trial, bootstrap, level)
 
     def export(
@@ -436,7 +436,7 @@ class Study:
         self, command: str, about: Path, options: Sequence[str], echo: bool
     ) -> tuple[str, ...]:
         words = [command, str(about), "--storage", str(self._directory.parent), *options]
-        return run_command(words, place_here(), f"{command}()", echo)
+        return run_command(words, Place(), f"{command}()", echo)
 
     @contextmanager
     def _written(self) -> Iterator[Path]:
