@@ -13,12 +13,13 @@ from click import UsageError
 
 from search_spaces import strict_yaml
 from study.notebook.keys import parsed_keys
-from study.notebook.places import place_here
+from study.notebook.places import Place
 from study.notebook.process import run_command
-from study.notebook.shown import Answer, Plan, in_commas, option_words
+from study.notebook.shown import Answer, Plan, in_commas
 from study.schema.arguments import differing_lines
 from study.schema.errors import SpecError
 from study.store import study as store
+from study.store.command_line import option_words
 from study.store.confirmed import confirming_directory
 from study.store.files import stored_predictions
 from study.store.openings import tested_predictions
@@ -333,9 +334,9 @@ class Study:
             bootstrap=bootstrap,
             interval=interval,
         )
-        lines = self._of_study("report", options)
-        (written,) = re.findall(r"^wrote (.+), \d+\.\d MB$", "\n".join(lines), re.MULTILINE)
-        return Path(written)
+        self._of_study("report", options)
+        usual = self._directory / f"report{self._seen(objectives).suffix}.html"
+        return Path(output or usual).absolute()
 
     def figures(
         self,
@@ -363,7 +364,7 @@ class Study:
             raise FieldError("bootstrap", error.message) from None
         folder = None if output is None else Path(output)
         seen = self._seen(objectives)
-        say = place_here().stays
+        say = Place().stays
         return draw_figures(seen, say, folder, format, only, trial, bootstrap, level)
 
     def export(
@@ -435,7 +436,7 @@ class Study:
         self, command: str, about: Path, options: Sequence[str], echo: bool
     ) -> tuple[str, ...]:
         words = [command, str(about), "--storage", str(self._directory.parent), *options]
-        return run_command(words, place_here(), f"{command}()", echo)
+        return run_command(words, Place(), f"{command}()", echo)
 
     @contextmanager
     def _written(self) -> Iterator[Path]:

@@ -37,7 +37,7 @@ def audited(study: Study, tracking: str | None, seconds: float) -> dict[str, Any
         time.sleep(0.5)
     told = report.to_json()
     return {
-        **{key: told[key] for key in ("clean", "planned", "lost", "duplicated", "epochs")},
+        **{key: told[key] for key in ("clean", "planned", "lost", "duplicated")},
         "off": {
             check["name"]: check["offenders"] for check in told["checks"] if check["offenders"]
         },

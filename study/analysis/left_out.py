@@ -73,8 +73,8 @@ def mend_of(study: Study, names: Sequence[str]) -> str:
     restore = f"Restore {'it' if len(names) == 1 else 'them'} from a backup"
     if study.is_confirmation:
         return f"{restore}."
-    words = [word for name in names[:MOST_NAMED] for word in ("--trial", name)]
-    return f"{restore}, or retrain with fresh seeds: `{study.command('confirm', *words)}`."
+    retrains = study.command("confirm", trial=names[:MOST_NAMED])
+    return f"{restore}, or retrain with fresh seeds: `{retrains}`."
 
 
 def some(names: Sequence[str]) -> str:

@@ -274,7 +274,7 @@ def _confirmed(found: Results, confirmation: Confirmation, level: float) -> Answ
     names = {row.label: row.name for row in confirmation.rows}
     if not rows:
         reasons = (f"{names[label]}: {why}." for label, why in aside.items())
-        command = study.command("confirm", "--trial", "METHOD/NUMBER")
+        command = study.command("confirm", trial="METHOD/NUMBER")
         none = "No model can be recommended: no confirmed model counts."
         return Answer((none, *reasons), ((command, "confirms another trial"),))
     from study.answer.networks import networks_on_test
@@ -304,7 +304,7 @@ def _confirmed(found: Results, confirmation: Confirmation, level: float) -> Answ
         _of_the_baseline(study, baseline, networks, words, level),
         other_way(found),
     ]
-    report = study.command("report", *study.given_words)
+    report = study.command("report", **study.given_option)
     following: list[tuple[str, str]] = [(report, "shows all results on one page")]
     if unreadable:
         sentences.append(f"{choice.record.name}, its seed to export, can only be exported then.")
@@ -315,7 +315,7 @@ def _confirmed(found: Results, confirmation: Confirmation, level: float) -> Answ
         ]
         exported = export_command(study, choice.study, choice.record)
         if asked := served_otherwise(study):  # for here alone
-            exported = named_export(study, choice.study, choice.record, *asked)
+            exported = named_export(study, choice.study, choice.record, asked)
         following.insert(0, registering(study, choice, exported))
     sentences += [_changed_matters(study), *_asides(found)]
     how = served(study) + ("; files of its confirmation are lost" if lost else "")

@@ -75,10 +75,8 @@ def other_way(found: Results) -> str:
         return ""
     name = theirs.record.name if theirs.row is None else name_of(theirs.row, {}, short=True)
     how = {TEMPERATURE: "with a temperature", RAW: "as trained"}[other]
-    return (
-        f"Served {how}, the choice would be {name}, by validation:"
-        f" `{study.command('answer', f'--{other}', *study.given_words)}`."
-    )
+    shows = study.command("answer", **{other: True, **study.given_option})
+    return f"Served {how}, the choice would be {name}, by validation: `{shows}`."
 
 
 def temperature_text(search: Study, study: Study, record: TrialRecord, level: float) -> str:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from study.audit.evidence import Evidence
 from study.audit.result import Check
-from study.store.extensions import first_users
-from trainables.plugins import changed_files
+from study.store.extensions import changed_code, first_users
 
 
 def check_extensions(facts: Evidence) -> Check:
@@ -15,19 +14,14 @@ def check_extensions(facts: Evidence) -> Check:
         used = [record for record in records if record.attempt and record.extensions]
         check.counted += len(used)
         first = first_users(used)
+        fix = "their results cannot be compared; delete the study and run it again"
         for record in used:
             for file, digest in record.extensions.items():
                 if digest != first[file].extensions[file]:
-                    fix = "their results cannot be compared; delete the study and run it again"
-                    check.add_offender(
-                        record.name, f"was trained with another {file} than {first[file].name}", fix
-                    )
-        for file in changed_files(
-            facts.study.spec.extensions,
-            {file: record.extensions[file] for file, record in first.items()},
-        ):
-            fix = "restore it; `export` and `confirm` use this copy"
-            check.add_offender(
-                f"extensions/{file}", f"is not what {first[file].name} was trained with", fix
-            )
+                    problem = f"was trained with another {file} than {first[file].name}"
+                    check.add_offender(record.name, problem, fix)
+        fix = "restore it; `export` and `confirm` use this copy"
+        for file, trial in changed_code(facts.study.spec.extensions, used).items():
+            problem = f"is not what {trial} was trained with"
+            check.add_offender(f"extensions/{file}", problem, fix)
     return check

@@ -3,25 +3,25 @@ as the study's home."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 
-from study.audit.files import compared_folder
-from study.audit.openings import compare_record
-from study.audit.result import Check
+from study.audit.files import compared_files
+from study.audit.openings import other_openings
 from study.schema.errors import LedgerError, SpecError
 from study.store.confirmed import confirming_study, missing_confirmation
 from study.store.driver_lock import driver_lock
-from study.store.home import home_of, is_at_home
+from study.store.extensions import changed_code
+from study.store.home import away_from_home, home_of
 from study.store.journal import journal_path
 from study.store.ledger import open_to_write
 from study.store.ledger_facts import adoptions_in, studies_in
-from study.store.openings import openings_in
+from study.store.openings import openings_in, read_tested
 from study.store.same_ledger import ledger_is_missing
-from study.store.study import Study, open_directory, record_facts
+from study.store.study import EXTENSIONS, Study, open_directory, record_facts
 from trainables.files.digest import file_digest
 from trainables.problems import UserError
 
@@ -42,40 +42,39 @@ def go_on_here(search: Study) -> Iterator[str]:
     confirming = confirming_study(search)
     both = [search] if confirming is None or confirming is search else [confirming, search]
     for study in both:
-        if not is_at_home(study):
+        if away_from_home(study):
             yield from _moved(study, search)
             if study is search and (missing := missing_confirmation(search)):
                 yield f"{missing}. Copy that folder here too."
 
 
 def _moved(study: Study, search: Study) -> Iterator[str]:
-    home = study.recorded.home
-    assert home is not None
-    openings = Check("openings", "")
-    if study.is_confirmation:
-        compare_record(search, openings)  # which asks the lock whether a driver runs
+    # It asks the lock whether a driver runs.
+    openings = other_openings(search) if study.is_confirmation else None
     with ExitStack() as locks:
         locks.enter_context(driver_lock(study.directory, study.ledger))
         yield from _checked(study, openings)
-        yield f"{study.name}: {_mark_original(study, home.path, locks)}"
+        yield f"{study.name}: {_mark_original(study, locks)}"
         adoptions = _count_in_ledger(study)
         record_facts(study.directory, home=home_of(study.directory), adoptions=adoptions)
     yield f"{study.name} goes on in {study.directory}"
 
 
-def _checked(study: Study, openings: Check) -> Iterator[str]:
+def _checked(study: Study, openings: str | None) -> Iterator[str]:
     """Say what was compared, and what is missing or differs. Raises SpecError if anything is."""
-    storage = study.reader.unchecked.storage()
-    if storage is not None:  # as if it were the folder that a ledger elsewhere belongs to
-        known = adoptions_in(studies_in(storage), study.name) or None
-        study = replace(study, recorded=replace(study.recorded, adoptions=known))
-    found = compared_folder(study, study.records())
+    # As if it were the folder that a ledger elsewhere, which counts moves, belongs to.
+    reader = replace(study.reader, traces=replace(study.traces, adoptions=sys.maxsize))
+    records = study.records(reader)
+    found = compared_files(study, records, read_tested(study, reader), alive=False)
     problems = [f"{name}: {file} {problem}" for name, file, problem in found.problems]
-    files = f"{study.name}: {found.matching:,} files match the ledger's digests"
+    for file, trial in changed_code(study.directory / EXTENSIONS, records).items():
+        problems.append(f"{EXTENSIONS}: {file} is not what {trial} was trained with")
+    if openings is not None:
+        problems.append(f"openings: {openings}")
+    files = f"{study.name}: {len(found.whole):,} files match the ledger's digests"
     if study.is_confirmation:
-        opened = chain(*map(openings_in, study.reader.unchecked.notes().values()))
-        files += f"; {len(list(opened)):,} openings of the test split come with it"
-    problems += [f"{each.name}: {each.problem}" for each in openings.offenders]
+        opened = sum(len(openings_in(notes)) for notes in reader.notes().values())
+        files += f"; {opened:,} openings of the test split come with it"
     yield files
     yield from (f"  {problem}" for problem in problems)
     if problems:
@@ -87,12 +86,14 @@ def _checked(study: Study, openings: Check) -> Iterator[str]:
         )
 
 
-def _mark_original(study: Study, path: str, locks: ExitStack) -> str:
+def _mark_original(study: Study, locks: ExitStack) -> str:
     """Write the new home into the original, under its lock, if it is seen; returns what to say.
 
     Raises LedgerError if it runs, if another copy of it went on, or if its ledger is not the
     copy's: trials that only it has would be trained twice.
     """
+    assert study.recorded.home is not None
+    path = study.recorded.home.path
     here = home_of(study.directory)
     try:
         there = open_directory(Path(path), path)
@@ -104,7 +105,7 @@ def _mark_original(study: Study, path: str, locks: ExitStack) -> str:
         if there.ledger is None:
             locks.enter_context(driver_lock(there.directory))
         there = open_directory(Path(path), path)
-        if not is_at_home(there) and there.recorded.home != here:
+        if away_from_home(there) and there.recorded.home != here:
             elsewhere = there.recorded.home and there.recorded.home.path
             raise LedgerError(
                 f"{study.directory} is a second copy of {path}, which has gone on in {elsewhere}",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
-from study.audit.epochs import Epochs
 from study.store.files import BACKUP
+
+SHOWN = 3  # problems of a trial in a message
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,13 @@ class Check:
     ) -> None:
         (self.pending if pending else self.offenders).append(Offender(name, problem, fix))
 
+    def add_differences(self, name: str, problems: Sequence[str], fix: str = BACKUP) -> None:
+        """One offender of all problems of a trial, if it has any: the first few, and how many more
+        there are."""
+        more = f"; and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
+        if problems:
+            self.add_offender(name, "; ".join(problems[:SHOWN]) + more, fix)
+
 
 @dataclass(frozen=True)
 class Sample:
@@ -65,7 +74,6 @@ class AuditReport:
     states: dict[str, int]
     lost: int
     duplicated: int
-    epochs: Epochs
     sample: Sample | None = None
 
     @property

@@ -38,89 +38,61 @@ def check_tracked(facts: Evidence, histories: Histories) -> Check:
         by_trial[run.trial].append(run)
     parents = by_trial.pop("", [])
     check = Check("mlflow", "each finished trial once in MLflow", sum(map(len, by_trial.values())))
+    name = facts.study.name
+    sync = facts.sync
+    later = facts.goes_on_later
     if facts.unreachable is not None:
-        fix = f"make MLflow reachable, then run {facts.sync}"
+        fix = f"make MLflow reachable, then run {sync}"
         check.add_offender("tracking", facts.unreachable.rstrip("."), fix)
         return check
     if not facts.runs:
-        fix = f"upload it with {facts.sync}"
-        check.add_offender("tracking", "MLflow has no run of this study", fix, facts.goes_on_later)
+        problem = "MLflow has no run of this study"
+        check.add_offender("tracking", problem, f"upload it with {sync}", later)
         return check
     if sample := sample_of(facts):
         check.notes.append(f"{sample}.")
-    _check_open(facts, check)
-    _check_parents(facts, parents, check)
-    trials = {name: same[0].tags for name, same in by_trial.items()}
+    _check_ends(facts, parents, check)
+    trials = {trial: same[0].tags for trial, same in by_trial.items()}
     configs = Configs(facts.study)
     for record in facts.records.finished:
         runs = by_trial.pop(record.name, [])
+        rows = histories.get(record.name, [])
         if not runs:
-            check.add_offender(
-                record.name, "is not in MLflow", f"upload it with {facts.sync}", facts.goes_on_later
-            )
+            check.add_offender(record.name, "is not in MLflow", f"upload it with {sync}", later)
         elif len(runs) > 1:
             check.twice += len(runs) - 1
-            fix = f"reduce them to one with {facts.sync}"
-            check.add_offender(record.name, f"has {len(runs)} runs in MLflow", fix, facts.alive)
+            problem = f"has {len(runs)} runs in MLflow"
+            check.add_offender(record.name, problem, f"reduce them to one with {sync}", facts.alive)
         elif runs[0].ended:
-            rows = histories.get(record.name, [])
             _check_run(facts, record, runs[0], configs.meant(record), rows, check)
     known = {record.name for record in facts.records}
-    for name in by_trial:
-        problem = "is not finished in the ledger" if name in known else "is not in the ledger"
-        check.add_offender(name, f"has an MLflow run but {problem}", "delete that run")
+    for trial in by_trial:
+        problem = "is not finished in the ledger" if trial in known else "is not in the ledger"
+        check.add_offender(trial, f"has an MLflow run but {problem}", "delete that run")
     # What differs in a trial differs in them all together: it is said once.
     if len(parents) == 1 and not (facts.alive or check.offenders or check.pending):
-        for problem in _standing_problems(facts, parents[0], trials):
-            fix = f"correct it with {facts.sync}"
-            check.add_offender(facts.study.name, problem, fix, facts.goes_on_later)
+        for problem in _other_standing(facts, parents[0], trials):
+            check.add_offender(name, problem, f"correct it with {sync}", later)
     return check
 
 
-def _check_open(facts: Evidence, check: Check) -> None:
-    for run in facts.runs:
-        if not (run.ended or facts.alive):
-            problem = f"its MLflow run is {run.status}, but the study is not running"
-            name = run.trial or facts.study.spec.name
-            check.add_offender(name, problem, f"end it with {facts.sync}", facts.goes_on_later)
-
-
-def _check_parents(facts: Evidence, parents: list[TrackedRun], check: Check) -> None:
-    name = facts.study.spec.name
+def _check_ends(facts: Evidence, parents: Sequence[TrackedRun], check: Check) -> None:
+    """The study's own run is there once, and no run goes on unless the study does."""
+    name = facts.study.name
+    fix = f"correct it with {facts.sync}"
     if len(parents) != 1:
-        fix = f"restore exactly one with {facts.sync}"
-        check.add_offender(
-            name, f"the study has {len(parents)} parent runs in MLflow", fix, facts.alive
-        )
-    elif parents[0].ended and not facts.alive:
-        status = "KILLED" if facts.study.lacking(facts.records) else "FINISHED"
-        if parents[0].status != status:
-            problem = f"its MLflow run is {parents[0].status}, not {status}"
-            check.add_offender(name, problem, f"fix with {facts.sync}", facts.goes_on_later)
-
-
-def _standing_problems(
-    facts: Evidence, parent: TrackedRun, trials: Mapping[str, Mapping[str, str]]
-) -> Iterator[str]:
-    """Tags of the study's run and of its trials', by name, that are not those of the ledger.
-
-    Nothing is asked of a run that has not ended, or that a version wrote which had no such tags.
-    """
-    standing = standing_of(facts.study, facts.records)
-    if standing is None or not parent.ended or FRONT.removeprefix(PREFIX) not in parent.tags:
+        problem = f"the study has {len(parents)} parent runs in MLflow"
+        check.add_offender(name, problem, fix, facts.alive)
+    if facts.alive:
         return
-    tags = _own(standing.tags)
-    yield from _other_texts("", tags, {key: parent.tags.get(key, "") for key in tags})
-    there = {key: parent.last[key] for key in standing.metrics if key in parent.last}
-    yield from _other_values("", standing.metrics, there)
-    marked = {tag.removeprefix(PREFIX): set(names) for tag, names in standing.marked.items()}
-    answer = ANSWER.removeprefix(PREFIX)
-    marked[answer] = {parent.tags.get(answer, "")}  # of no trial for a method's default
-    for key, wanted in marked.items():
-        having = {name for name, tags in trials.items() if key in tags}
-        if other := sorted((wanted & trials.keys()) ^ having):
-            more = f" and {len(other) - NAMED} more" if len(other) > NAMED else ""
-            yield f"the tag {PREFIX}{key} of {', '.join(other[:NAMED])}{more} is wrong"
+    for run in facts.runs:
+        if not run.ended:
+            problem = f"its MLflow run is {run.status}, but the study is not running"
+            check.add_offender(run.trial or name, problem, fix, facts.goes_on_later)
+    ends = "KILLED" if facts.study.lacking(facts.records) else "FINISHED"
+    if len(parents) == 1 and parents[0].ended and parents[0].status != ends:
+        problem = f"its MLflow run is {parents[0].status}, not {ends}"
+        check.add_offender(name, problem, fix, facts.goes_on_later)
 
 
 def _check_run(
@@ -131,51 +103,64 @@ def _check_run(
     rows: Sequence[Row],
     check: Check,
 ) -> None:
-    """A trial's run against its record, its params and the rows of its history."""
+    """What a trial's run has otherwise than its record, its params and its history; a run of an
+    older version lacks tags and settings that came later."""
     tags = _own(trial_tags(facts.study, record))
-    tested = facts.tested.get(record.name, {})
-    known = {key: value for key, value in tested.items() if key in run.tested}
+    own = {"label", "number", *record.params, *run.params}
+    last: dict[str, float] = {}
+    for row in rows:
+        last |= _measured(row)
+    tested = facts.tested_of(record)
+    on_test = _finite(tested.flat) if tested else {}
     problems = [
-        *_other_texts("", {"status": STATUS[record.state]}, {"status": run.status}),
-        *_other_texts("", _written(tags, run.tags), run.tags),
-        *_other_texts("param ", _needed(record, params, run.params), run.params),
-        *_other_values("final ", record.final, run.final),
-        *_other_values("", known, run.tested),
-        *_history_problems(run, rows),
+        *_other({"status": STATUS[record.state]}, {"status": run.status}),
+        *_other({key: tags[key] for key in tags if key not in LATER or key in run.tags}, run.tags),
+        *_other({key: params[key] for key in params if key in own}, run.params, "param "),
+        *_other({**dict.fromkeys(run.final), **_finite(record.final)}, run.final, "final "),
+        *_other(on_test, on_test | run.tested),
+        *_other(last, run.last, "last "),
+        *_other_steps(run, rows),
     ]
-    if problems:
-        fix = f"delete its MLflow run, then run {facts.sync}"
-        check.add_offender(record.name, "; ".join(problems), fix)
-    elif tested.keys() - run.tested.keys():
+    check.add_differences(record.name, problems, f"delete its MLflow run, then run {facts.sync}")
+    if not problems and on_test.keys() - run.tested.keys():
         fix = f"upload them with {facts.sync}"
         problem = "its test results are not in MLflow"
         check.add_offender(record.name, problem, fix, facts.goes_on_later)
 
 
-def _history_problems(run: TrackedRun, rows: Sequence[Row]) -> Iterator[str]:
-    """Other last values than the history's, and metrics with duplicate or missing steps."""
-    last: dict[str, float] = {}
-    wanted: Counter[str] = Counter()
-    for row in rows:
-        measured = {
-            key: value
-            for key, value in row.items()
-            if key not in ("epoch", "time") and math.isfinite(value)
-        }
-        last |= measured
-        wanted.update(measured.keys())
-    if rows:
-        known = {key: value for key, value in run.last.items() if key in last}
-        yield from _other_values("last ", last, known)
+def _other_steps(run: TrackedRun, rows: Sequence[Row]) -> Iterator[str]:
+    """Metrics with duplicate or missing steps."""
     if run.points is None:  # not of the sample
         return
     twice = [key for key, points in run.points.items() if points.count > points.steps]
     if twice:
         yield f"MLflow has duplicate steps of {', '.join(sorted(twice))}"
+    wanted = Counter(key for row in rows for key in _measured(row))
     steps = {key: points.steps for key, points in run.points.items()}
     other = [key for key in sorted(wanted) if steps.get(key, 0) != wanted[key]]
     if other:
         yield f"MLflow steps differ from the {len(rows)} epochs for {', '.join(other)}"
+
+
+def _other_standing(
+    facts: Evidence, parent: TrackedRun, trials: Mapping[str, Mapping[str, str]]
+) -> Iterator[str]:
+    """Tags of the study's run and of its trials', by name, that are not those of the ledger.
+
+    Nothing is asked of a run that has not ended, or that a version wrote which had no such tags.
+    """
+    standing = standing_of(facts.study, facts.records)
+    if standing is None or not parent.ended or FRONT.removeprefix(PREFIX) not in parent.tags:
+        return
+    tags = _own(standing.tags)
+    yield from _other(tags, dict.fromkeys(tags, "") | parent.tags)
+    yield from _other(_finite(standing.metrics), parent.last)
+    answer = parent.tags.get(ANSWER.removeprefix(PREFIX), "")  # of no trial for a method's default
+    for tag, wanted in {**standing.marked, ANSWER: [answer]}.items():
+        having = {name for name, tags in trials.items() if tag.removeprefix(PREFIX) in tags}
+        if other := sorted((set(wanted) & trials.keys()) ^ having):
+            more = f" and {len(other) - NAMED} more" if len(other) > NAMED else ""
+            yield f"the tag {tag} of {', '.join(other[:NAMED])}{more} is wrong"
 
 
 def _own(tags: Mapping[str, str]) -> dict[str, str]:
@@ -187,40 +172,31 @@ def _own(tags: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _written(tags: Mapping[str, str], there: Mapping[str, str]) -> dict[str, str]:
-    """The tags to compare, without those that an older version did not write."""
-    return {key: value for key, value in tags.items() if key not in LATER or key in there}
+def _finite(values: Mapping[str, float]) -> dict[str, float]:
+    """What MLflow is given of them."""
+    return {key: value for key, value in values.items() if math.isfinite(value)}
 
 
-def _needed(
-    record: TrialRecord, params: Mapping[str, str], there: Mapping[str, str]
-) -> dict[str, str]:
-    """The params to compare: a run of an older version lacks settings that came later."""
-    own = {"label", "number", *record.params}
-    return {path: value for path, value in params.items() if path in own or path in there}
+def _measured(row: Row) -> dict[str, float]:
+    """What an epoch measured, as MLflow is given it."""
+    return _finite({key: value for key, value in row.items() if key not in ("epoch", "time")})
 
 
-def _other_texts(kind: str, ours: Mapping[str, str], theirs: Mapping[str, str]) -> Iterator[str]:
+def _other(
+    ours: Mapping[str, object], theirs: Mapping[str, object], kind: str = ""
+) -> Iterator[str]:
+    """In words, what MLflow has otherwise."""
     for key, value in ours.items():
         found = theirs.get(key)
-        is_cut = found is not None and len(found) >= LONG and value.startswith(found)
-        if found != value and not is_cut:
-            in_mlflow = "None" if found is None else found[:SHOWN]
-            yield f"its {kind}{key} is {in_mlflow} in MLflow, {value[:SHOWN]} in the ledger"
-
-
-def _other_values(
-    kind: str, ours: Mapping[str, float], theirs: Mapping[str, float]
-) -> Iterator[str]:
-    known = {key: value for key, value in ours.items() if math.isfinite(value)}
-    other = [
-        f"{key} ({theirs.get(key)}, in the ledger {known.get(key)})"
-        for key in sorted(known.keys() | theirs.keys())
-        if not math.isclose(known.get(key, math.nan), theirs.get(key, math.nan), rel_tol=1e-12)
-    ]
-    if other:
-        more = f" and {len(other) - 1} more" if len(other) > 1 else ""
-        yield f"MLflow has a different {kind}{other[0]}{more}"
+        if isinstance(value, float | int) and isinstance(found, float):
+            same = math.isclose(value, found, rel_tol=1e-12)
+        elif isinstance(value, str) and isinstance(found, str) and len(found) >= LONG:
+            same = value.startswith(found)
+        else:
+            same = value == found
+        if not same:
+            told = f"{str(found)[:SHOWN]} in MLflow, {str(value)[:SHOWN]} in the ledger"
+            yield f"its {kind}{key} is {told}"
 
 
 def sample_of(facts: Evidence) -> Sample | None:

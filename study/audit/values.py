@@ -6,13 +6,13 @@ import hashlib
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 
 from torch import Tensor
 
 from study.audit.evidence import Evidence
 from study.audit.result import Check
 from study.store.files import PREDICTIONS
-from study.store.study import Study
 from study.store.trials import TrialRecord
 from trainables import metrics
 from trainables.machine import in_threads
@@ -20,18 +20,16 @@ from trainables.outputs.predictions import Predictions
 from trainables.problems import FieldError
 
 TOLERANCE = 1e-6  # of a metric recomputed, maybe on another machine
-SHOWN = 3  # metrics of a trial in a message
 
 
-def check_results(facts: Evidence, whole: Mapping[str, set[str]]) -> Check:
+def check_results(facts: Evidence, whole: set[Path]) -> Check:
     """The stored predictions give every metric of the ledger, and are all of the same samples; the
     sampler has the objectives.
 
-    whole: by trial, the files that match the ledger. The values of metrics of one's own are as
-    recorded: their code is not run.
+    whole: the files that match the ledger. The values of metrics of one's own are as recorded:
+    their code is not run.
     """
     check = Check("results", "metrics match the stored predictions")
-    sampled = facts.values
     names = [objective.metric for objective in facts.study.spec.objectives]
     readable = []
     for record in facts.records.finished:
@@ -39,22 +37,17 @@ def check_results(facts: Evidence, whole: Mapping[str, set[str]]) -> Check:
             continue
         recorded = [record.metrics.get(name, math.nan) for name in names]
         told = recorded if record.state == "complete" else None
-        if (found := sampled.get(record.name, recorded)) != told:
+        if (found := facts.values[record.name]) != told:
             check.add_offender(record.name, f"the sampler has {found}, the outcome {told}")
-        file = PREDICTIONS if record.state == "complete" else f"rung-{record.epoch}.npz"
-        if file in whole.get(record.name, ()):
+        name = PREDICTIONS if record.state == "complete" else f"rung-{record.epoch}.npz"
+        file = facts.study.files(record) / name
+        if file in whole:
             readable.append((record, file))
     check.counted = len(readable)
-
-    def compared(one: tuple[TrialRecord, str]) -> tuple[list[str], bytes | None]:
-        return _compared(facts.study, *one, names)
-
     of_samples: dict[bytes, list[str]] = defaultdict(list)
-    for (record, _), (problems, samples) in zip(
-        readable, in_threads(compared, readable), strict=True
-    ):
-        if problems:
-            check.add_offender(record.name, in_short(problems))
+    compared = in_threads(lambda one: _compared(*one, names), readable)
+    for (record, _), (problems, samples) in zip(readable, compared, strict=True):
+        check.add_differences(record.name, problems)
         if samples is not None:
             of_samples[samples].append(record.name)
     usual = max(of_samples.values(), key=len, default=[])
@@ -65,11 +58,11 @@ def check_results(facts: Evidence, whole: Mapping[str, set[str]]) -> Check:
 
 
 def _compared(
-    study: Study, record: TrialRecord, file: str, objectives: Iterable[str]
+    record: TrialRecord, file: Path, objectives: Iterable[str]
 ) -> tuple[list[str], bytes | None]:
     """The metrics that differ, and a digest of what tells the samples of a split."""
     try:
-        predictions = Predictions.stored(study.files(record) / file)
+        predictions = Predictions.stored(file)
     except FieldError as error:
         return [error.problem], None
     told = hashlib.sha256(predictions.labels.numpy().tobytes())
@@ -78,7 +71,7 @@ def _compared(
     # An objective is compared although it is lacking.
     wanted = dict.fromkeys(objectives, math.nan) | record.metrics
     found = recomputed(wanted, predictions, predictions.cross_fitted())
-    return list(differing(wanted, found, file)), told.digest()
+    return list(differing(wanted, found, file.name)), told.digest()
 
 
 def recomputed(
@@ -107,9 +100,3 @@ def differing(
         told = recorded.get(name, math.nan)
         if not abs(told - value) <= TOLERANCE and not (math.isnan(told) and math.isnan(value)):
             yield f"{name}{on} is {told:g} in the ledger, {value:g} from {file}"
-
-
-def in_short(problems: list[str]) -> str:
-    """The first few, and how many more there are."""
-    more = f"; and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
-    return "; ".join(problems[:SHOWN]) + more

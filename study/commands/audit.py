@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -20,43 +20,25 @@ if TYPE_CHECKING:
     from study.audit.result import AuditReport
 
 
-class Count(click.ParamType[float]):
-    """A number of trials, or `all`."""
-
-    name = "count"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, context: click.Context | None
-    ) -> float:
-        if value == "all":
-            return math.inf
-        if isinstance(value, float):
-            return value
-        if not (value.isascii() and value.isdecimal()):
-            raise click.BadParameter(f"must be `all` or a number of trials, got '{value}'.")
-        return float(value)
-
-
 @click.command()
 @click.argument("study")
 @storage_option
 @tracking_option
 @click.option(
     "--histories",
-    type=Count(),
-    metavar="all|N",
+    type=click.Choice(["all"]),
     help=(
-        "Compare the epochs of so many trials in MLflow, or of all. Default: 200 drawn ones on a"
-        " server, all in a database."
+        "Compare the epochs of all trials in MLflow. Default: of 200 drawn ones on a server, of all"
+        " in a database."
     ),
 )
 @json_option
 def audit(
-    study: str, storage: str | None, tracking: str | None, histories: float | None, as_json: bool
+    study: str, storage: str | None, tracking: str | None, histories: str | None, as_json: bool
 ) -> None:
     """Prove that every planned trial is counted once.
 
-    Compares the ledger, MLflow, files and logs of STUDY, and prints each problem with its fix. On a
+    Compares the ledger, MLflow and the files of STUDY, and prints each problem with its fix. On a
     server it compares every run, and the epochs of a sample. Writes nothing. Exits with code 1 if
     there are problems. Trials that are interrupted or to do are no problem; what the next `run`, or
     the one at work, uploads or cleans up is shown as pending.
@@ -65,7 +47,7 @@ def audit(
     from study.store.study import open_study
 
     opened = open_study(study, storage)
-    report = audit_study(opened, opened.tracking(tracking), histories)
+    report = audit_study(opened, opened.tracking(tracking), math.inf if histories else None)
     if as_json:
         print_json(report.to_json())
     else:
@@ -89,16 +71,6 @@ def _print(report: AuditReport, goes_on: str) -> None:
             cells.insert(2, str(len(check.pending)))
         made.add_row(*cells)
     console.print(made)
-    epochs = report.epochs
-    extra = (
-        (epochs.damaged, "repeated after checkpoint damage"),
-        (epochs.wasted, "wasted by superseded attempts"),
-    )
-    more = "".join(f", {count} {why}" for count, why in extra if count)
-    console.print(
-        f"epochs: {epochs.trained} trained, {epochs.needed} needed, {epochs.repeated} repeated"
-        f" (guaranteed: at most {epochs.promised}){more}"
-    )
     for check in report.checks:
         for offender in check.offenders:
             console.say(str(offender))

@@ -120,9 +120,16 @@ def _asked(
     trust: bool,
     moved: bool,
 ) -> _Asked:
-    """The study of a spec, or that of a record, of which it first says what it takes from it."""
+    """The study of a spec, or that of a record, of which it first says what code and server it
+    brings."""
     from study.schema.spec import refuse_confirmation
-    from study.store.from_record import find_to_run, open_to_go_on, recorded_spec, taken_from
+    from study.store.from_record import (
+        brought_by,
+        find_to_run,
+        open_to_go_on,
+        recorded_spec,
+        refuse_another_users,
+    )
     from study.store.study import spec_and_study, storage_root
 
     found = find_to_run(reference, storage)
@@ -136,10 +143,10 @@ def _asked(
             _say_moved(opened)
         return _Asked(study, found.file.name, root, tracking, opened)
     opened = open_to_go_on(found.directory, moved)
-    taken = taken_from(opened, tracking)
-    for line in taken.lines():
-        console.say(line)
-    taken.refuse_another_users(trust)
+    brought = brought_by(opened, tracking)
+    uses = f": it brings {', '.join(brought)}" if brought else ""
+    console.say(f"from the record in {opened.directory}{uses}")
+    refuse_another_users(opened, brought, trust)
     if moved:
         _say_moved(opened)
         opened = open_to_go_on(found.directory)

@@ -29,9 +29,8 @@ def status(study: str, storage: str | None, as_json: bool) -> None:
     """
     from study.analysis.stalled import stalled, stalled_lines
     from study.analysis.states import saved_line, snapshot, stopped_line, summed
-    from study.schema.errors import SpecError
     from study.store.confirmed import RESTORE, missing_confirmation
-    from study.store.home import check_home
+    from study.store.home import away_from_home
     from study.store.spending import budget_line, not_begun, spending_plain
     from study.store.study import open_study
     from study.terminal.tables import failures_table, states_table
@@ -62,10 +61,8 @@ def status(study: str, storage: str | None, as_json: bool) -> None:
         console.say(sentence)
     if missing is not None:
         console.say(f"{missing}. {RESTORE}.")
-    try:
-        check_home(opened)
-    except SpecError as error:
-        console.say(f"this folder {error.found}. {error.mend}")
+    if away := away_from_home(opened):
+        console.say(f"this folder {away.found}. {away.mend}")
         return
     if now.alive:
         console.print("another calstudy process is running this study.")

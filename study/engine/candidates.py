@@ -66,7 +66,7 @@ def check_own(found: Results, asked: Asked) -> None:
         has = f"has no search: its {study.planned} trials for each method are its seeds"
         mend = "Leave it out: all of them are measured."
         if asked.seeds is not None and asked.seeds > study.planned:
-            mend = f"Add some first: `{study.command('run', '--trials', str(asked.seeds))}`."
+            mend = f"Add some first: `{study.command('run', trials=asked.seeds)}`."
         raise SpecError(study.name, "--seeds", has, mend)
     if found.lacking:
         verb = "trial has" if found.lacking == 1 else "trials have"

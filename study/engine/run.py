@@ -159,9 +159,8 @@ def _resumes(
     submitted again, from elsewhere."""
     if address == "auto":
         return None
-    given = [] if address is None else ["--address", address, *wait.words]
-    given += [] if cpus is None else ["--cpus", str(cpus)]
-    return study.command(study.resumed_by, *given)
+    awaited = {} if address is None else wait.options
+    return study.command(study.resumed_by, address=address, **awaited, cpus=cpus)
 
 
 @dataclass(frozen=True)

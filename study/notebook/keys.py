@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from study.notebook.places import place_here
+from study.notebook.places import Place
 from study.schema.arguments import plain_keys
 from study.schema.errors import located
 from study.store import study as store
@@ -31,7 +31,7 @@ def parsed_keys(keys: Mapping[str, Any], storage: str | None) -> ParsedSpec:
     first = parse_mapping(plain, "")
     directory = store.storage_root(storage, first.storage) / first.name
     used = (first.values["model"], [first.values["data"]])
-    keep(given, directory, place_here(), lambda inputs: check_samples(*used, inputs, ""))
+    keep(given, directory, Place(), lambda inputs: check_samples(*used, inputs, ""))
     plain = _plain({**plain, "data": {**given.options, "name": ARRAYS, "path": directory / DATA}})
     return parse_mapping(plain, "")
 

@@ -15,11 +15,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 from study.notebook.places import Place
 from study.schema.errors import TryAgain
@@ -82,6 +82,7 @@ class Followed:
             print(line, file=sys.stderr, flush=True)
 
 
+Line = tuple[str, bool] | None  # its text, and whether it is output; the end of an output
 OURS = (sys.executable, "-m", "study.cli")
 
 
@@ -107,15 +108,14 @@ def run_command(
     process = subprocess.Popen(
         command, env=variables, stdin=subprocess.DEVNULL, start_new_session=True, **pipes
     )
-    lines: SimpleQueue[_Line | None] = SimpleQueue()
+    lines: SimpleQueue[Line] = SimpleQueue()
     for file in (process.stdout, process.stderr):
         Thread(target=_read, args=(file, file is process.stdout, lines), daemon=True).start()
     followed = Followed(place, echo)
     try:
         interrupts = _follow(process, lines, followed)
     finally:
-        if process.poll() is None:  # its lines could not be shown
-            _signal(os.kill, process.pid, signal.SIGINT)
+        process.send_signal(signal.SIGINT)  # unless it has ended: its lines could not be shown
         place.end()
     if interrupts:
         followed.say_message()
@@ -126,9 +126,7 @@ def run_command(
     raise _problem(words[0], process.returncode, followed, again)
 
 
-def _follow(
-    process: subprocess.Popen[bytes], lines: SimpleQueue[_Line | None], followed: Followed
-) -> int:
+def _follow(process: subprocess.Popen[bytes], lines: SimpleQueue[Line], followed: Followed) -> int:
     """Show its lines until it has ended; returns how often that was interrupted."""
     interrupts = 0
     kill_at = math.inf
@@ -136,7 +134,8 @@ def _follow(
     while unread or process.poll() is None:
         try:
             if time.monotonic() >= kill_at:
-                _signal(os.killpg, process.pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
             line = lines.get(timeout=LOOK_SECONDS if unread else LOOK_SECONDS / 10)
             if line is None:
                 unread -= 1
@@ -149,27 +148,17 @@ def _follow(
             interrupts += 1
             kill_at = (math.inf, time.monotonic() + LAST_SECONDS, 0.0)[min(interrupts, 3) - 1]
             if interrupts < 3:
-                _signal(os.kill, process.pid, signal.SIGINT)
+                process.send_signal(signal.SIGINT)
     return interrupts
 
 
-class _Line(NamedTuple):
-    text: str
-    is_output: bool
-
-
-def _read(file: IO[bytes], is_output: bool, lines: SimpleQueue[_Line | None]) -> None:
+def _read(file: IO[bytes], is_output: bool, lines: SimpleQueue[Line]) -> None:
     """Read an output to its end, which is a None."""
     with file:
         for line in file:
             text = line.decode(errors="replace").removesuffix("\n")
-            lines.put(_Line(printable(text), is_output))
+            lines.put((printable(text), is_output))
     lines.put(None)
-
-
-def _signal(send: Callable[[int, int], None], number: int, which: int) -> None:
-    with suppress(ProcessLookupError):
-        send(number, which)
 
 
 def _problem(name: str, code: int, said: Followed, again: str) -> Exception:

@@ -66,21 +66,6 @@ class Plan:
         return f"<pre>{escape(str(self))}</pre>"
 
 
-def option_words(**options: object) -> list[str]:
-    """The options of a command: `--seeds 3 --pareto`. None and False: not given."""
-    words = []
-    for name, value in options.items():
-        option = f"--{name}"
-        if value is True:
-            words.append(option)
-        elif isinstance(value, Sequence) and not isinstance(value, str):
-            for each in value:
-                words += [option, str(each)]
-        elif value is not None and value is not False:
-            words += [option, str(value)]
-    return words
-
-
 def in_commas(names: str | Sequence[str] | None) -> str | None:
     """`accuracy,nll`: metrics as a command takes them. Raises FieldError."""
     if names is None or isinstance(names, str):

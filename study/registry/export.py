@@ -11,8 +11,7 @@ import torch
 
 from study.answer.choice import Choice
 from study.answer.confirmation import search_of
-from study.registry.card_use import Facts
-from study.registry.model_card import confirmed_facts, confirmed_floors
+from study.registry.model_card import Facts, confirmed_facts, confirmed_floors
 from study.registry.names import ExportError, check_names
 from study.registry.upload import (
     Candidate,

@@ -11,7 +11,6 @@ import re
 import shlex
 import statistics
 from collections.abc import Mapping, Sequence
-from itertools import chain
 from typing import Any
 
 from jinja2 import Environment, PackageLoader
@@ -19,7 +18,6 @@ from jinja2 import Environment, PackageLoader
 from study.answer.choice import Choice, median_seed
 from study.answer.networks import networks_on_test
 from study.answer.phrases import first_upper
-from study.registry.card_use import MOST_CLASSES, Facts, metadata
 from study.schema.objective import (
     Objective,
     as_served,
@@ -43,6 +41,13 @@ from trainables.loading.marks import MOST
 from trainables.method import Method
 from trainables.outputs.predictions import Predictions
 
+Facts = Mapping[str, Any]  # what a version's record holds: plain values
+MOST_CLASSES = 100  # on the card
+LONGEST_METADATA = 100_000  # characters of class names
+LONGEST_DESCRIPTION = 5000  # characters the registry keeps
+REST = "\n\nThe rest is in the version's file `calstudy/card.md`."
+# The metrics of a card: as trained, then after a temperature.
+MEASURED = [*metrics.ESSENTIAL, *(metrics.AFTER_TEMPERATURE + name for name in metrics.ESSENTIAL)]
 # What Markdown, or HTML in it, could take as markup; `_` only where it is no part of a word.
 MARKUP = re.compile(r"[\\`*<>|~&]|\](?=[(\[:])|(?<![^\W_])_|_(?![^\W_])")
 
@@ -90,7 +95,6 @@ def _templates() -> Environment:
         code=as_code,
         figure=_figure,
         first_upper=first_upper,
-        model=_model,
         python=lambda text: Markdown(json.dumps(text, ensure_ascii=False)),
         seed=_seed,
         sentence=as_sentence,
@@ -108,7 +112,7 @@ def card(facts: Facts, name: str, answer: Sequence[str] = ()) -> str:
     accuracy = facts["metrics_of_trial"]["accuracy"]
     context = {
         **facts,
-        **_confirmed_part(facts),
+        **confirmed_part(facts),
         "name": name,
         "answer": answer,
         "uri": f"models:/{name}/VERSION",
@@ -119,7 +123,6 @@ def card(facts: Facts, name: str, answer: Sequence[str] = ()) -> str:
         "classes_in_metadata": "classes" in metadata(facts),
         "most_classes": MOST_CLASSES,
         "most_pixels": MOST,
-        "whence": _whence(facts),
         "validation_sizes": _sizes(facts),
         "measured": [(metrics.describe(metric).label, metric) for metric in _measured_in(facts)],
         "searched": first_upper(searched_for(objectives)),
@@ -129,6 +132,24 @@ def card(facts: Facts, name: str, answer: Sequence[str] = ()) -> str:
     }
     made = _templates().get_template("card.md.jinja").render(context)
     return made.rstrip("\n") + "\n"
+
+
+def metadata(facts: Facts) -> dict[str, Any]:
+    """What a loaded model says of itself: its classes, in the order of the probabilities.
+
+    None where they are too long for a description that every loader reads.
+    """
+    classes = list(facts["classes"])
+    if len(json.dumps(classes)) > LONGEST_METADATA:
+        return {"num_classes": len(classes)}
+    return {"classes": classes, "num_classes": len(classes)}
+
+
+def shown(card: str) -> str:
+    """The card as the registry keeps it: whole lines, and where the others are."""
+    if len(card) <= LONGEST_DESCRIPTION:
+        return card
+    return card[: LONGEST_DESCRIPTION - len(REST)].rpartition("\n")[0].rstrip() + REST
 
 
 def _measured_in(facts: Facts) -> list[str]:
@@ -148,32 +169,9 @@ def _sizes(facts: Facts) -> str:
     return f"{facts['num_samples']:,} pixels{images}{groups.replace(images, '')}"
 
 
-def _whence(facts: Facts) -> str:
-    """Heading of the hyperparameter list."""
-    confirmed = facts.get("confirmed")
-    if confirmed is None:
-        return "Searched hyperparameters"
-    if confirmed["searched"] is not None:
-        return "Hyperparameters found by the search, fixed here"
-    whose = _whose(facts)
-    rest = "" if whose == OWN_SETTINGS else "; the rest as in the study"
-    return f"{first_upper(whose)}{rest}"
-
-
-def _model(confirmed: Facts) -> str:
-    """The model's name, as everywhere: of the trial that was retrained, or of the default."""
-    searched = confirmed["searched"]
-    return str(confirmed["label"] if searched is None else searched["trial"])
-
-
 def _seed(trial: str) -> int:
     """`focal_0007/0001` is seed 1."""
     return int(trial.rpartition("/")[2])
-
-
-def _whose(facts: Facts) -> str:
-    """The words for whose settings the method has, where none were searched."""
-    return standing_text(standing(build(Method, facts["config"]["method"])))
 
 
 def _figure(value: float | None) -> str:
@@ -241,20 +239,14 @@ def confirmed_floors(choice: Choice, level: float) -> dict[str, dict[str, list[f
     measured_seeds = [record.name for record in choice.row.records if record.number in tested]
     found: dict[str, dict[str, list[float]]] = {}
     for name, network in zip(measured_seeds, networks, strict=True):
-        floors = floors_over_seeds([network], list(chain(*_pairs())), level=level)
+        floors = floors_over_seeds([network], MEASURED, level=level)
         found[name] = {metric: list(floor) for metric, floor in floors.items()}
     return found
 
 
-def _pairs() -> list[tuple[str, str]]:
-    """The metrics of a card as trained and after a temperature."""
-    return [(name, metrics.AFTER_TEMPERATURE + name) for name in metrics.ESSENTIAL]
-
-
 def _essential(values: Mapping[str, float]) -> dict[str, float]:
-    """The metrics of a card among the measured ones: as trained, then after a temperature."""
-    names = chain(*zip(*_pairs(), strict=True))
-    return {name: values[name] for name in names if name in values}
+    """The metrics of a card among the measured ones."""
+    return {name: values[name] for name in MEASURED if name in values}
 
 
 def _with_intervals(
@@ -265,22 +257,16 @@ def _with_intervals(
     [value] alone if so few predictions are wrong that it has no interval, or groups are too few.
     """
     answers = Predictions.stored(checked_file(choice.study, record, TEST_FILE, tested.digests))
-    names = list(chain(*zip(*_pairs(), strict=True)))
     sure: dict[str, Interval] = {}
     if not too_few(answers):
         draws = draws_for(answers, RESAMPLES)
-        sure = intervals_of(measured(answers, draws, names, tested.temperature), names, level)
-    return {name: [tested.metrics[name], *sure.get(name, ())[1:]] for name in names}
+        sure = intervals_of(measured(answers, draws, MEASURED, tested.temperature), MEASURED, level)
+    return {name: [tested.metrics[name], *sure.get(name, ())[1:]] for name in MEASURED}
 
 
-def confirmed_section(facts: Facts) -> str:
-    """From validation to test: the search's value, fresh seeds there, each of them on test."""
-    template = _templates().get_template("confirmed.md.jinja")
-    return template.render({**facts, **_confirmed_part(facts)})
-
-
-def _confirmed_part(facts: Facts) -> Facts:
-    """What the section on the confirmation shows; nothing of a model that was not confirmed."""
+def confirmed_part(facts: Facts) -> Facts:
+    """What the section on the confirmation shows, from validation to test: the search's value,
+    fresh seeds there, each of them on test; nothing of a model that was not confirmed."""
     confirmed = facts.get("confirmed")
     if confirmed is None:
         return {}
@@ -303,8 +289,14 @@ def _confirmed_part(facts: Facts) -> Facts:
             cells = [_with_range(seed["test"][name], known.get(name)) for name in shown]
         each.append((_seed(seed["trial"]), cells))
     level = confirmed.get("level", LEVEL)
+    whose = "found by the search"
+    if searched is None:
+        whose = standing_text(standing(build(Method, facts["config"]["method"])))
     return {
-        "whose": _whose(facts) if searched is None else "found by the search",
+        # As everywhere: the trial that was retrained, or the default.
+        "model": confirmed["label"] if searched is None else searched["trial"],
+        "whose": whose,
+        "rest_of_study": searched is None and whose != OWN_SETTINGS,
         "means": means,
         "level": percent(level),
         "shown": [_named(name, serves) for name in shown],
@@ -315,8 +307,11 @@ def _confirmed_part(facts: Facts) -> Facts:
 
 def _in_pairs(found: Mapping[str, float]) -> list[str]:
     """The metrics of the table; those that a temperature changes as trained, then after it."""
-    both = chain(*(pair[: 1 + changes_with_temperature(pair[0])] for pair in _pairs()))
-    return [name for name in both if name in found]
+    names = []
+    for name in metrics.ESSENTIAL:
+        twice = changes_with_temperature(name)
+        names += [name, metrics.AFTER_TEMPERATURE + name] if twice else [name]
+    return [name for name in names if name in found]
 
 
 def _named(metric: str, serves: str) -> str:

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from study.registry.card_use import Facts, metadata, shown
-from study.registry.model_card import card
+from study.registry.model_card import Facts, card, metadata, shown
 from study.registry.names import ExportError
 from study.registry.registered_model import (
     load_registered,

@@ -81,15 +81,12 @@ def _values(row: Confirmed, measured: Sequence[str], sizes: Sizes | None) -> dic
     }
 
 
-def words_of(confirmation: Confirmation) -> list[str]:
+def options_of(confirmation: Confirmation) -> dict[str, object]:
     """The options of `calstudy confirm` that give these rows; none where nothing was retrained."""
     if confirmation.study.confirms_itself:
-        return []
-    words = []
-    for row in confirmation.rows:
-        if row.candidate is not None:
-            words += ["--trial", row.candidate.name]
-    return [*words, "--seeds", str(confirmation.study.spec.trials)]
+        return {}
+    trials = [row.candidate.name for row in confirmation.rows if row.candidate is not None]
+    return {"trial": trials, "seeds": confirmation.study.spec.trials}
 
 
 def shown_floors(study: Study) -> list[str]:

@@ -22,7 +22,7 @@ from study.answer.phrases import counted, first_upper
 from study.answer.sizes import Sizes
 from study.report.figure_set import Gallery
 from study.report.figures import bins_note
-from study.report.page_confirmation import confirmed, words_of
+from study.report.page_confirmation import confirmed, options_of
 from study.report.page_curves import curves
 from study.report.page_numbers import amount, number, spread
 from study.report.page_reliability import diagrams
@@ -438,14 +438,12 @@ def _reproduce(
         [study.goes_on_anywhere, "goes on from its record; to train it anew, run the file below"]
     ]
     if confirmation is not None:
-        words = words_of(confirmation)
-        commands.append(
-            [study.command("confirm", *words, anywhere=True), "opens the sealed test split"]
-        )
-    level = []
+        confirms = study.command("confirm", anywhere=True, **options_of(confirmation))
+        commands.append([confirms, "opens the sealed test split"])
+    level = None
     if analysis is not None and analysis.level != 0.95:
-        level = ["--interval", f"{100 * analysis.level:g}"]
-    page = study.command("report", *study.given_words, *level, anywhere=True)
+        level = f"{100 * analysis.level:g}"
+    page = study.command("report", anywhere=True, **study.given_option, interval=level)
     commands.append([page, "this page"])
     if commit:
         commands.insert(0, [f"git checkout {commit}", "the code it ran with, in a checkout of it"])

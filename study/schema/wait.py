@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from trainables.problems import UserError
 
@@ -31,10 +32,10 @@ class Wait:
     slots: int | None = None
 
     @property
-    def words(self) -> list[str]:
-        """The options, as a command has them."""
-        given = {"--wait": self.text, "--nodes": self.nodes, "--slots": self.slots}
-        return [word for name, of in given.items() if of is not None for word in (name, str(of))]
+    def options(self) -> dict[str, Any]:
+        """The options that are given, by name."""
+        given = {"wait": self.text, "nodes": self.nodes, "slots": self.slots}
+        return {name: value for name, value in given.items() if value is not None}
 
     @property
     def seconds(self) -> float:

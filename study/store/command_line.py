@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
 
 # The commands that a Study has as methods.
 CALLS = ("run", "trials", "confirm", "report", "export")
+
+
+def option_words(**options: object) -> list[str]:
+    """The options of a command: `--seeds 3 --pareto`. None and False: not given."""
+    words = []
+    for name, value in options.items():
+        option = f"--{name}"
+        if value is True:
+            words.append(option)
+        elif isinstance(value, Sequence) and not isinstance(value, str):
+            for each in value:
+                words += [option, str(each)]
+        elif value is not None and value is not False:
+            words += [option, str(value)]
+    return words
 
 
 class CommandLine(str):
@@ -16,39 +30,26 @@ class CommandLine(str):
     call: str
 
     @classmethod
-    def of(cls, verb: str, name: str, words: Sequence[str], where: Sequence[str]) -> CommandLine:
-        """words: its options, each maybe with a value. where: --storage, which a method knows."""
-        line = cls(shlex.join(("calstudy", verb, name, *words, *where)))
+    def of(
+        cls, verb: str, name: str, options: Mapping[str, object], where: Sequence[str]
+    ) -> CommandLine:
+        """options: by name, as of `option_words`. where: --storage, which a method knows."""
+        line = cls(shlex.join(("calstudy", verb, name, *option_words(**options), *where)))
         line.call = str(line)
         if verb in CALLS:
             # Only `export` names a confirmation: a seed of it.
             is_seed = verb == "export" and name.endswith("-confirm")
             study = f"Study.open({name!r})" if is_seed else "study"
-            line.call = f"{study}.{verb}({', '.join(_arguments(verb, words))})"
+            line.call = f"{study}.{verb}({', '.join(_arguments(verb, options))})"
         return line
 
 
-class _Option(NamedTuple):
-    name: str
-    value: str | None
-
-
-def _options(words: Sequence[str]) -> Iterator[_Option]:
-    for place, word in enumerate(words):
-        if word.startswith("--"):
-            value = next(iter(words[place + 1 : place + 2]), "--")
-            yield _Option(word.removeprefix("--"), None if value.startswith("--") else value)
-
-
-def _arguments(verb: str, words: Sequence[str]) -> Iterator[str]:
-    for name, value in _options(words):
-        if (verb, name) == ("export", "name"):
-            yield repr(value)
-        elif (verb, name) == ("confirm", "trial"):
-            yield f"trials=[{value!r}]"
-        elif name in ("temperature", "raw"):
-            yield f"temperature={name == 'temperature'}"
-        elif value is None:
-            yield f"{name}=True"
-        else:
-            yield f"{name}={value if value.isdigit() else repr(value)}"
+def _arguments(verb: str, options: Mapping[str, object]) -> list[str]:
+    given = {name: value for name, value in options.items() if value not in (None, False)}
+    first = [repr(given.pop("name"))] if verb == "export" else []
+    if verb == "confirm" and "trial" in given:
+        trials = given.pop("trial")
+        given["trials"] = [trials] if isinstance(trials, str) else trials
+    if "raw" in given:
+        given["temperature"] = not given.pop("raw")
+    return first + [f"{name}={value!r}" for name, value in given.items()]

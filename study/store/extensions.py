@@ -4,6 +4,7 @@ trains."""
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
 from study.schema.errors import SpecError
 from study.store.trials import TrialRecord
@@ -19,20 +20,25 @@ def first_users(records: Iterable[TrialRecord]) -> dict[str, TrialRecord]:
     return first
 
 
-def refuse_changed_code(folder: str | None, records: Iterable[TrialRecord], file_name: str) -> None:
-    """Raise SpecError naming a file of the extensions folder that is not what a trial was trained
-    with.
+def changed_code(folder: str | Path | None, records: Iterable[TrialRecord]) -> dict[str, str]:
+    """The files that a folder has otherwise, or has not, each with the first trial that has used
+    it.
 
     Any trial with an attempt counts, a running or failed one too. Files that none has used may
-    change.
+    change. Nothing of them is imported.
     """
     first = first_users(records)
-    for file in changed_files(
-        folder, {file: record.extensions[file] for file, record in first.items()}
-    ):
+    recorded = {file: record.extensions[file] for file, record in first.items()}
+    return {file: first[file].name for file in changed_files(folder, recorded)}
+
+
+def refuse_changed_code(folder: str | None, records: Iterable[TrialRecord], file_name: str) -> None:
+    """Raise SpecError naming a file of the extensions folder that is not what a trial was trained
+    with; see `changed_code`."""
+    for file, trial in changed_code(folder, records).items():
         raise SpecError(
             file_name,
             "extensions",
-            f"{file} has changed since trial {first[file].name} was trained with it",
+            f"{file} has changed since trial {trial} was trained with it",
             "Restore it, or copy it to a new name.",
         )

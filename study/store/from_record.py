@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import pwd
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +16,6 @@ from study.schema.uris import VARIABLE, public_uri
 from study.store.home import check_home
 from study.store.study import Study, open_directory, storage_root
 from trainables.files.beside import nearest_file, no_such_file
-from trainables.plain import Plain
 from trainables.plugins import extension_digests
 
 if TYPE_CHECKING:
@@ -37,76 +36,49 @@ class ToRun:
 
 
 def find_to_run(reference: str, storage: str | None) -> ToRun:
-    """A spec's file, a study's directory, its study.yaml, or its name under the storage.
+    """A spec's file, a study's directory, its study.yaml, or else its name under the storage.
 
-    Raises SpecError if it is none of these.
+    Raises SpecError for what looks like a file that is not there, and where --storage names another
+    place than where the study lies.
     """
     path = Path(os.path.expanduser(reference))
-    if storage is not None:
-        storage_root(storage)  # refuses a URL, also where it is not needed
-    if path.is_file():
-        if _is_record(path):
-            return ToRun(path, _checked(path.absolute().parent, storage))
-        return ToRun(path, None, _beside(reference, storage, f"the spec {path} is taken"))
-    if (path / "study.yaml").is_file():
-        directory = _checked(path.absolute(), storage)
-        note = _beside(reference, storage, f"the study in {directory} is taken", directory)
+    root = storage_root(storage)  # refuses a URL, also where it is not needed
+    stored = root / reference
+    is_stored = (stored / "study.yaml").is_file()
+    other = f"; for the study in the storage: calstudy run {stored}" if is_stored else ""
+    directory = path.absolute().parent if _is_record(path) else path.absolute()
+    if path.is_file() and directory == path.absolute():
+        return ToRun(path, None, other and f"the spec {path} is taken{other}")
+    if (directory / "study.yaml").is_file():
+        if storage is not None and root.resolve() != directory.parent.resolve():
+            raise SpecError(
+                "--storage",
+                "",
+                f"is {root}, but the study lies in {directory.parent}",
+                "Leave --storage out; to have it there, move its folder there, or copy it and run"
+                " the copy with --moved.",
+            )
+        is_other = is_stored and stored.resolve() != directory.resolve()
+        note = f"the study in {directory} is taken{other}" if is_other else ""
         return ToRun(directory / "study.yaml", directory, note)
-    root = storage_root(storage)
-    if (root / reference / "study.yaml").is_file():
-        return ToRun(root / reference / "study.yaml", root / reference)
-    if path.exists():
+    if path.exists() and not is_stored:
         return ToRun(path)  # reading it says what is wrong
-    if path.suffix in strict_yaml.ENDINGS or len(path.parts) > 1:
+    if not is_stored and (path.suffix in strict_yaml.ENDINGS or len(path.parts) > 1):
         mend = nearest_file(path, strict_yaml.ENDINGS)
         if (root / path.stem / "study.yaml").is_file():
             begun = open_directory(root / path.stem, path.stem)
             mend = f"To go on with the study '{begun.name}': {begun.goes_on}"
         raise SpecError(path.name, "", no_such_file(path), mend)
-    known = sorted(file.parent.name for file in root.glob("*/study.yaml"))
-    mend = "Give the file of a spec."
-    if known:
-        mend = f"Give the file of a spec, or one of the studies there: {', '.join(known)}."
-    raise SpecError(reference, "", f"there is no such file, and no such study in {root}", mend)
+    return ToRun(stored / "study.yaml", stored)  # opening it says which studies there are
 
 
-def _is_record(file: Path) -> bool:
-    """Whether a file is a study's record. Raises SpecError for one outside its study."""
-    with located(file.name):
-        plain = strict_yaml.read(file)
-    if not (isinstance(plain, dict) and "recorded" in plain):
+def _is_record(path: Path) -> bool:
+    """Whether it is the study.yaml of a study; a spec may have that name too."""
+    if path.name != "study.yaml" or not path.is_file():
         return False
-    if file.name != "study.yaml":
-        raise SpecError(
-            file.name,
-            "recorded",
-            f"this is the record of the study '{plain.get('name')}', not a spec",
-            "Run that study by its name; for a new one, remove `recorded` and change `name`.",
-        )
-    return True
-
-
-def _checked(directory: Path, storage: str | None) -> Path:
-    """The directory. Raises SpecError if --storage names another place than where it lies."""
-    if storage is not None and storage_root(storage).resolve() != directory.parent.resolve():
-        raise SpecError(
-            "--storage",
-            "",
-            f"is {storage_root(storage)}, but the study lies in {directory.parent}",
-            "Leave --storage out; to have it there, move its folder there, or copy it and run the"
-            " copy with --moved.",
-        )
-    return directory
-
-
-def _beside(reference: str, storage: str | None, taken: str, directory: Path | None = None) -> str:
-    """The note where the storage has another study of this name; else empty."""
-    other = storage_root(storage) / reference
-    if len(Path(reference).parts) > 1 or not (other / "study.yaml").is_file():
-        return ""
-    if directory is not None and other.resolve() == directory.resolve():
-        return ""
-    return f"{taken}; for the study in the storage: calstudy run {other}"
+    with located(path.name):
+        plain = strict_yaml.read(path)
+    return isinstance(plain, dict) and "recorded" in plain
 
 
 def open_to_go_on(directory: Path, moved: bool = False) -> Study:
@@ -128,7 +100,7 @@ def open_to_go_on(directory: Path, moved: bool = False) -> Study:
 def recorded_spec(study: Study, trials: int | None = None) -> StudySpec:
     """The spec as the study recorded it. trials: of each method, in place of those recorded.
 
-    It imports the code in the study's folder: see `Taken`.
+    It imports the code in the study's folder: see `refuse_another_users`.
     """
     if trials is None:
         return study.spec
@@ -139,90 +111,31 @@ def recorded_spec(study: Study, trials: int | None = None) -> StudySpec:
     return parsed.spec(study.recorded_spaces)
 
 
-# ---- what it brings ------------------------------------------------------------------------------
+def brought_by(study: Study, tracking: str | None = None) -> list[str]:
+    """The files of a user's own code and the MLflow server that a study's folder names.
 
-
-@dataclass(frozen=True)
-class Taken:
-    """What a command takes from a study's folder, beside its trials, as it is shown."""
-
-    directory: Path
-    code: tuple[str, ...]  # files of a user's own code
-    ledger: str
-    tracking: str
-    data: tuple[str, ...]
-    servers: tuple[str, ...]  # that of MLflow, if the folder names one
-
-    def lines(self) -> Iterator[str]:
-        yield f"from the record in {self.directory}"
-        for what, found in (
-            ("code", ", ".join(self.code) or "none of its own"),
-            ("ledger", self.ledger),
-            ("tracking", self.tracking),
-            ("data", ", ".join(self.data)),
-        ):
-            yield f"  {f'{what}:':10}{found}"
-
-    def refuse_another_users(self, trust: bool) -> None:
-        """Raise SpecError if another user, who may write anything there, decides which code runs or
-        which server is asked. trust: --trust was given."""
-        owner = None if trust else _other_owner(self._files())
-        if owner is None or not (self.code or self.servers):
-            return
-        named = [*self.code, *self.servers]
-        raise SpecError(
-            str(self.directory),
-            "",
-            f"belongs to {owner}, and would have you use {', '.join(named)}",
-            "Look at that; then add --trust.",
-        )
-
-    def _files(self) -> Iterator[Path]:
-        yield from (self.directory, self.directory / "study.yaml")
-        yield from (self.directory / file for file in self.code)
-
-
-def taken_from(study: Study, tracking: str | None = None) -> Taken:
-    """Of a study, without importing anything of it. tracking: --tracking, which its own does not
-    replace."""
-    given = None if tracking is not None else study.tracking_as_given(None)
-    asked = tracking if tracking is not None else given
-    return Taken(
-        study.directory,
-        tuple(_code(study)),
-        study.ledger or "ledger.log",
-        f"embedded in {study.directory.parent}" if asked is None else _place(asked),
-        tuple(_data(study.plain)),
-        () if given is None else (_place(given),),
-    )
-
-
-def _code(study: Study) -> Iterator[str]:
-    """The files of a user's own code, from the study's folder, or by whole paths."""
+    tracking: --tracking, which its own does not replace. Nothing of it is imported.
+    """
     kept = study.plain.get("extensions")
-    if isinstance(kept, str):
-        for file in extension_digests(study.directory / kept):
-            yield str(Path(kept) / file)
+    code = extension_digests(study.directory / kept) if isinstance(kept, str) else {}
+    brought = [str(Path(str(kept)) / file) for file in code]
+    server = None if tracking is not None else study.tracking_as_given(None)
+    if server is not None and "://" in server:
+        brought.append(public_uri(server))
+    elif server is not None:
+        kind = "variable" if VARIABLE.fullmatch(server) else "file"
+        brought.append(f"what the {kind} {server} holds")
+    return brought
 
 
-def _place(tracking: str) -> str:
-    """`mlflow.example.org`, or what holds the URI."""
-    if "://" in tracking:
-        return public_uri(tracking)
-    kind = "variable" if VARIABLE.fullmatch(tracking) else "file"
-    return f"what the {kind} {tracking} holds"
-
-
-def _data(plain: Mapping[str, Plain]) -> Iterator[str]:
-    """The data set and the shift sets: their names, and where they are read from."""
-    shift = plain.get("shift")
-    others = list(shift.values()) if isinstance(shift, Mapping) else []
-    for each in (plain.get("data"), *others):
-        if isinstance(each, Mapping):
-            path = each.get("path")
-            yield str(each.get("name")) + (f" at {path}" if path else "")
-        else:
-            yield str(each)
+def refuse_another_users(study: Study, brought: Sequence[str], trust: bool) -> None:
+    """Raise SpecError if another user, who may write anything there, decides which code runs or
+    which server is asked. trust: --trust was given."""
+    files = [study.directory / name for name in ("", "study.yaml", *brought)]
+    owner = None if trust or not brought else _other_owner(files)
+    if owner is not None:
+        found = f"belongs to {owner}, and would have you use {', '.join(brought)}"
+        raise SpecError(str(study.directory), "", found, "Look at that; then add --trust.")
 
 
 def _other_owner(paths: Iterable[Path]) -> str | None:

@@ -31,9 +31,9 @@ class Given:
         return f"objectives given afterwards; searched and stopped for {listed(self.own)}"
 
     @property
-    def words(self) -> tuple[str, str]:
+    def option(self) -> dict[str, str]:
         """The option of a command that gives them."""
-        return "--objectives", ",".join(one.metric for one in self.objectives)
+        return {"objectives": ",".join(one.metric for one in self.objectives)}
 
     @property
     def suffix(self) -> str:

@@ -14,7 +14,13 @@ def home_of(directory: Path) -> Home:
 
 
 def check_home(study: Study) -> None:
-    """Raise SpecError for a copy of a study, and for an original of which a copy went on: two
+    """Raise the SpecError of `away_from_home`."""
+    if error := away_from_home(study):
+        raise error
+
+
+def away_from_home(study: Study) -> SpecError | None:
+    """What is wrong with a copy of a study, and with an original of which a copy went on: two
     studies of one identity would count a trial twice.
 
     A study that was moved or is mounted elsewhere keeps its inode; a copy that replaces the
@@ -24,24 +30,16 @@ def check_home(study: Study) -> None:
     home = study.recorded.home
     here = home_of(study.directory)
     if home is None or home.path == here.path:
-        return
-    if home.inode != here.inode or _is_beside(Path(home.path), study.directory):
-        moves = study.command(study.resumed_by, "--moved")
-        raise SpecError(
-            str(study.directory),
-            "",
-            f"is not the study's home, which is {home.path}",
-            f"Run it there; or, if that folder is gone: `{moves}`.",
-        )
-
-
-def is_at_home(study: Study) -> bool:
-    """Whether `check_home` lets it go on."""
-    try:
-        check_home(study)
-    except SpecError:
-        return False
-    return True
+        return None
+    if home.inode == here.inode and not _is_beside(Path(home.path), study.directory):
+        return None
+    moves = study.command(study.resumed_by, moved=True)
+    return SpecError(
+        str(study.directory),
+        "",
+        f"is not the study's home, which is {home.path}",
+        f"Run it there; or, if that folder is gone: `{moves}`.",
+    )
 
 
 def _is_beside(original: Path, copy: Path) -> bool:

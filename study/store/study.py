@@ -110,9 +110,9 @@ class Study:
         return "" if self.given is None else self.given.line
 
     @property
-    def given_words(self) -> tuple[str, ...]:
+    def given_option(self) -> dict[str, Any]:
         """The option that gives these objectives to another command."""
-        return () if self.given is None else self.given.words
+        return {} if self.given is None else self.given.option
 
     @property
     def suffix(self) -> str:
@@ -216,9 +216,10 @@ class Study:
     def resumed_by(self) -> str:
         return "run" if self.confirms is None else "confirm"
 
-    def command(self, verb: str, *words: str, anywhere: bool = False) -> CommandLine:
-        """A whole command of it, to be pasted into a shell: with --storage where a command without
-        it looks elsewhere. anywhere: also from another folder than this process is in.
+    def command(self, verb: str, *, anywhere: bool = False, **options: object) -> CommandLine:
+        """A whole command of it with these options, to be pasted into a shell: with --storage where
+        a command without it looks elsewhere. anywhere: also from another folder than this process
+        is in.
 
         A confirmation is confirmed by the name of its search.
         """
@@ -226,7 +227,7 @@ class Study:
         of_search = self.confirms if verb == "confirm" else None
         is_found = _is_default(root) and not anywhere
         where = () if is_found else ("--storage", str(root))
-        return CommandLine.of(verb, of_search or self.name, words, where)
+        return CommandLine.of(verb, of_search or self.name, options, where)
 
     def records(self, reader: LedgerReader | None = None) -> Trials:
         """All trials, as now in the ledger, or as a reader holds it.

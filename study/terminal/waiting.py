@@ -52,10 +52,10 @@ def wait_options(command: Callable[..., None]) -> Callable[..., None]:
         **others: Any,
     ) -> None:
         asked = NO_WAIT if (wait, nodes, slots) == (None,) * 3 else Wait(wait, nodes, slots)
-        if address is None and asked.words:
+        if address is None and asked.options:
+            first = f"--{next(iter(asked.options))} is for a cluster"
             raise click.UsageError(
-                f"{asked.words[0]} is for a cluster, and there is none without --address. Add"
-                " that, or leave it out."
+                f"{first}, and there is none without --address. Add that, or leave it out."
             )
         if nodes is not None and slots is not None:
             raise click.UsageError("use only one of --nodes and --slots.")

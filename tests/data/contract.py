@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from study.notebook.objects import given_in, keep
-from study.notebook.places import OnPipe
+from study.notebook.places import Place
 from tests.data.pngs import encoded, photo
 from tests.data.turned import tagged
 from trainables.data import find
@@ -220,7 +220,7 @@ def objects(path: Path, rows: Rows, grouped: bool) -> None:
         groups[split] = [row.group for row in there]
     given = given_in({**data, "groups": groups} if grouped else data)
     assert given is not None
-    keep(given, path.parent, OnPipe(), lambda inputs: None)
+    keep(given, path.parent, Place(), lambda inputs: None)
 
 
 # ---- all -----------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 from sklearn.datasets import load_digits, load_wine
 
 from study.notebook.objects import given_in, keep
-from study.notebook.places import OnPipe
+from study.notebook.places import Place
 from trainables.data.arrays import Arrays
 from trainables.data.digits import Digits
 from trainables.loading.cache import load_split, prepare
@@ -20,7 +20,7 @@ def kept(folder: Path, data: object) -> Path:
     """The folder with the files of data."""
     given = given_in(data)
     assert given is not None
-    keep(given, folder, OnPipe(), lambda inputs: None)
+    keep(given, folder, Place(), lambda inputs: None)
     return folder / "data"
 
 

@@ -20,6 +20,7 @@ from study.schema.objective import Objective
 from study.store.recorded import Recorded
 from study.store.trials import TrialRecord, Trials
 from tests.study.made import trials_of, unwritten_study
+from tests.study.registry.test_model_card import section_of
 from trainables.outputs.predictions import Predictions
 from trainables.problems import FieldError
 
@@ -209,7 +210,7 @@ def test_the_card_names_the_level_of_its_intervals(tmp_path: Path) -> None:
             "method": "focal",
             "config": {"method": "focal"},
         }
-        section = model_card.confirmed_section(of_card)
+        section = section_of(of_card)
         assert (
             f"with {named} intervals" in section
             and f"{expected[0]:.4f} to {expected[1]:.4f}" in section

@@ -9,12 +9,13 @@ from study.answer.choice import seed_of
 from study.answer.confirmation import results_of
 from study.commands import confirm as command
 from study.commands.report import _block
-from study.registry.model_card import confirmed_facts, confirmed_section
+from study.registry.model_card import confirmed_facts
 from study.report.comparison import ComparisonTable
 from study.report.page_confirmation import confirmed
 from study.report.paper_table import to_csv, to_markdown
 from study.terminal.console import OurConsole
 from tests.study.answer.test_answer import confirm, predictions, search
+from tests.study.registry.test_model_card import section_of
 
 # focal/0000 was selected; cross_entropy/0000 too, and has its method's default values.
 ROWS = {
@@ -63,7 +64,7 @@ def test_a_card_names_the_model_and_numbers_its_seeds(tmp_path: Path) -> None:
         "trial": record.name,
         "serves": "raw",
     }
-    lines = confirmed_section(facts).splitlines()
+    lines = section_of(facts).splitlines()
     assert lines[1].startswith("This model is seed 2")
     assert lines[0] == "## Confirmation: 3 fresh seeds of `cross_entropy/0000`, found by the search"
     assert [line.split(" |")[0] for line in lines if line[:3] in ("| 0", "| 1", "| 2")] == [

@@ -8,7 +8,6 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,14 +16,12 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
 from search_spaces import strict_yaml
-from study.audit.audit import _missing, audit
-from study.audit.epochs import Epochs, trained_epochs
+from study.audit.audit import audit
 from study.audit.result import AuditReport
 from study.cli import main
 from study.schema.uris import public_uri
 from study.store.driver_lock import driver_lock
 from study.store.study import open_study
-from study.store.trials import TrialRecord, Trials
 from tests.patience import wait_until
 from tests.study.command_line import here, here_json, kill, start, write_spec
 from tests.study.tracking.line import free_port
@@ -36,7 +33,6 @@ CHECKS = [
     "files",
     "results",
     "mlflow",
-    "epochs",
     "openings",
 ]
 
@@ -134,11 +130,9 @@ def test_a_finished_study_is_clean_and_nothing_is_written(storage: Path) -> None
     assert [check.name for check in report.checks] == CHECKS
     assert off(report) == {} and report.clean
     counted = {check.name: check.counted for check in report.checks}
-    # 4 trials x 2 epochs; of each 3 files.
-    expected = [2, 4, 12, 4, 4, 8, 0]
+    expected = [2, 4, 12, 4, 4, 0]  # of each trial 3 files
     assert counted == dict(zip(CHECKS, expected, strict=True))
     assert (report.planned, report.lost, report.duplicated) == (4, 0, 0)
-    assert report.epochs == Epochs(needed=8, trained=8)
     assert report.note is not None and "is not the study's home" in report.note
     assert {path: path.read_bytes() for path in storage.rglob("*") if path.is_file()} == content
 
@@ -154,7 +148,7 @@ def test_the_command(finished: Path, storage: Path) -> None:
     shown = here("audit", "small", "--storage", storage, check=1)
     assert "focal/0001: history.json is missing: restore it from a backup" in shown
     found = json.loads(here("audit", "small", "--storage", storage, "--json", check=1))
-    assert not found["clean"] and found["study"] == "small" and found["epochs"]["needed"] == 6
+    assert not found["clean"] and found["study"] == "small"
     (files,) = [check for check in found["checks"] if check["offenders"]]
     assert (files["name"], files["counted"]) == ("files", 9)
     assert {offender["name"] for offender in files["offenders"]} == {"focal/0001"}
@@ -178,7 +172,7 @@ BAD_INPUT: dict[str, tuple[Callable[[Path], list[str]], str]] = {
     ),
     "no number": (
         lambda storage: ["small", "--histories", "few"],
-        "calstudy: Invalid value for '--histories': must be `all` or a number of trials, got 'few'",
+        "calstudy: Invalid value for '--histories': 'few' is not 'all'.",
     ),
 }
 
@@ -293,7 +287,7 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], dict[str, list[str]], str]] = {
     "a run that goes on": (
         lambda storage: sql(storage, f"update runs set status = 'RUNNING' where run_uuid = {RUN}"),
         {"mlflow": ["focal/0001"]},
-        "is RUNNING, but the study is not running: end it with `calstudy sync small`",
+        "is RUNNING, but the study is not running: correct it with `calstudy sync small`",
     ),
     "a parent that goes on": (
         lambda storage: sql(
@@ -337,7 +331,7 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], dict[str, list[str]], str]] = {
             f" {RUN}",
         ),
         {"mlflow": ["focal/0001"]},
-        "a different final ts_nll (0.5, in the ledger",
+        "its final ts_nll is 0.5 in MLflow, 0.",
     ),
     "a step twice": (
         lambda storage: sql(
@@ -357,15 +351,8 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], dict[str, list[str]], str]] = {
     ),
     "an epoch twice": (
         lose_an_epoch_of_the_history,
-        {"epochs": ["focal/0001"]},
+        {"files": ["focal/0001"]},
         "history.json has the epochs 2, 2",
-    ),
-    "an epoch without a line": (
-        lambda storage: rewrite(
-            attempt(storage) / "log", lambda log: re.sub(r"^epoch=1 .*\n", "", log, flags=re.M)
-        ),
-        {"epochs": ["focal/0001"]},
-        "no log has its epochs 1",
     ),
     "an outcome edited": (
         lambda storage: edit_outcome(storage, accuracy=0.999),
@@ -444,140 +431,6 @@ def test_what_is_broken_is_named(storage: Path, broken: str) -> None:
     twice = {"a second run": 1, "a trial twice": 1, "a trial too many, cut short": 1}.get(broken, 0)
     assert (report.clean, report.duplicated) == (False, twice)
     assert report.lost == {"a stray directory": 1}.get(broken, 0)
-
-
-def test_a_trial_missing_before_others_is_named() -> None:
-    """As where somebody has removed its row from a database."""
-    records = [TrialRecord("focal", number, "complete", {}) for number in (0, 1, 3)]
-    facts: Any = SimpleNamespace(records=Trials({"focal": records}))
-    assert _missing(facts) == ["focal/0002"]
-
-
-# ---- epochs --------------------------------------------------------------------------------------
-
-
-def log(epochs: range, seconds: float = 1.0, first: str = "") -> str:
-    """A log as a trainable writes it."""
-    lines = [
-        f"epoch={epoch} time=1.79524e+09 seconds={seconds:g} train_loss=0.5 ece=0.1\n"
-        for epoch in epochs
-    ]
-    return first + "".join(lines)
-
-
-RESUMED = "resumed from attempt-1 after epoch 4"
-# Attempts' logs, seconds between checkpoints, epochs of the history; then what is
-# counted, lacking, and broken.
-LOGS: dict[str, tuple[list[str | None], float, int | None, Epochs, list[int], int]] = {
-    "no fault": ([log(range(1, 11))], 3.0, 10, Epochs(10, 10), [], 0),
-    "killed before any epoch": ([None, log(range(1, 11))], 3.0, 10, Epochs(10, 10), [], 0),
-    # Of 1 s an epoch, the checkpoint after epoch 4 is followed by one after 7: a kill while
-    # that is written costs 3.
-    "within the interval": (
-        [log(range(1, 8)), log(range(5, 11), 1, f"{RESUMED}\n")],
-        3.0,
-        10,
-        Epochs(10, 13, 3, 3),
-        [],
-        0,
-    ),
-    "one more": (
-        [log(range(1, 9)), log(range(5, 11), 1, f"{RESUMED}\n")],
-        3.0,
-        10,
-        Epochs(10, 14, 4, 3),
-        [],
-        1,
-    ),
-    "one long epoch": (
-        [log(range(1, 2), 9), log(range(1, 11), 9)],
-        3.0,
-        10,
-        Epochs(10, 11, 1, 1),
-        [],
-        0,
-    ),
-    "two long epochs": (
-        [log(range(1, 3), 9), log(range(1, 11), 9)],
-        3.0,
-        10,
-        Epochs(10, 12, 2, 1),
-        [],
-        1,
-    ),
-    "a torn line": (
-        [log(range(1, 4)) + "epoch=4 time=1.8e", log(range(1, 11))],
-        9.0,
-        10,
-        Epochs(10, 14, 4, 9),
-        [],
-        0,
-    ),
-    "twice": (
-        [
-            log(range(1, 7)),
-            log(range(5, 6), 1, f"{RESUMED}\n"),
-            log(range(5, 11), 1, f"{RESUMED}\n"),
-        ],
-        3.0,
-        10,
-        Epochs(10, 13, 3, 6),
-        [],
-        0,
-    ),
-    # The second began when the first was at 6; that one, cut off, went on to
-    # its end: nobody reads it.
-    "a partition": (
-        [log(range(1, 11)), log(range(5, 11), 1, f"{RESUMED}, of 6 trained\n")],
-        3.0,
-        10,
-        Epochs(10, 16, 2, 3, wasted=4),
-        [],
-        0,
-    ),
-    "a damaged checkpoint": (
-        [
-            log(range(1, 9)),
-            log(range(1, 11), 1, "attempt-1/last.pt: not an intact checkpoint of this trial\n"),
-        ],
-        3.0,
-        10,
-        Epochs(10, 18, 0, 3, damaged=8),
-        [],
-        0,
-    ),
-    "failed at epoch 3": (
-        [log(range(1, 3)) + "Traceback (most recent call last):\n"],
-        3.0,
-        None,
-        Epochs(2, 2),
-        [],
-        0,
-    ),
-    "a line lost": ([log(range(1, 5)) + log(range(6, 11))], 3.0, 10, Epochs(10, 9), [5], 0),
-}
-
-
-@pytest.mark.parametrize("case", LOGS)
-def test_epochs_are_counted_from_the_logs(tmp_path: Path, case: str) -> None:
-    logs, interval, needed, epochs, lacking, broken = LOGS[case]
-    for number, text in enumerate(logs, 1):
-        if text is not None:
-            (tmp_path / f"attempt-{number}").mkdir()
-            (tmp_path / f"attempt-{number}" / "log").write_text(text)
-    found = trained_epochs(tmp_path, interval, needed)
-    assert (found.epochs, found.lacking, len(found.broken)) == (epochs, lacking, broken)
-
-
-@pytest.mark.slow
-def test_a_broken_promise_is_named(storage: Path) -> None:
-    edit_yaml(storage, checkpoint_seconds=0.0)  # a checkpoint an epoch: one epoch may be repeated
-    earlier = attempt(storage).parent / "attempt-0"
-    earlier.mkdir()
-    shutil.copy(attempt(storage) / "log", earlier)
-    report = audited(storage)
-    assert off(report) == {"epochs": ["focal/0001"]}
-    assert report.epochs == Epochs(needed=8, trained=10, repeated=2, promised=1)
 
 
 # ---- a driver at work, a server away -------------------------------------------------------------
@@ -662,7 +515,6 @@ def test_beside_a_driver_then_killed_then_whole(tmp_path: Path) -> None:
     here("run", spec, "--storage", tmp_path)
     report = audited(tmp_path)
     assert off(report) == {} and (report.planned, report.lost, report.duplicated) == (6, 0, 0)
-    assert report.epochs.needed == 6 * 40
 
 
 @pytest.mark.slow

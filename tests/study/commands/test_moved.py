@@ -9,7 +9,7 @@ import pytest
 from study.audit import moved
 from study.audit.moved import go_on_here
 from study.store.driver_lock import driver_lock
-from study.store.home import check_home, home_of, is_at_home
+from study.store.home import away_from_home, check_home, home_of
 from study.store.ledger import Ledger, open_storage
 from study.store.study import open_study, record_facts, write_study_file
 from tests.study.command_line import here, interrupted_here, write_spec
@@ -220,9 +220,9 @@ def test_killed_once_the_original_is_marked_the_same_command_goes_on(
         patch.setattr(moved, "record_facts", killed_at)
         move(new.parent)
     for folder in (old, new):
-        assert not is_at_home(open_study("small", str(folder.parent)))
+        assert away_from_home(open_study("small", str(folder.parent)))
     move(new.parent)
-    assert is_at_home(open_study("small", str(new.parent)))
+    assert not away_from_home(open_study("small", str(new.parent)))
 
 
 def test_the_command_that_there_was_names_this_one() -> None:

@@ -12,7 +12,12 @@ from study.machines.heeding import last_word
 from study.schema import reading
 from study.schema.recommendations import Recommended
 from study.schema.wait import Wait
-from study.store.from_record import find_to_run, recorded_spec, taken_from
+from study.store.from_record import (
+    brought_by,
+    find_to_run,
+    recorded_spec,
+    refuse_another_users,
+)
 from study.store.study import Study, open_study, write_study_file
 from tests.study.command_line import here, here_json, interrupted_here, write_spec
 from tests.study.made import made_study
@@ -51,7 +56,7 @@ def test_more_trials_and_the_tracking_of_its_last_run(tmp_path: Path) -> None:
     spec = write_spec(tmp_path / "small.yaml", methods=["cross_entropy"], trials=1)
     here("run", spec, "--storage", tmp_path, "--tracking", uri)
     shown = here("run", "small", "--storage", tmp_path, "--trials", 2)
-    assert f"  tracking: {uri}" in shown
+    assert f"from the record in {tmp_path}/small: it brings {uri}\n" in shown
     study = open_study("small", str(tmp_path))
     assert (study.planned, len(study.records().finished), study.tracking(None)) == (2, 2, uri)
     said = here("run", "small", "--storage", tmp_path, "--trials", 1, check=2)
@@ -101,7 +106,7 @@ def test_what_is_not_there_is_said_with_what_is(tmp_path: Path) -> None:
     made_study(tmp_path, "small", {"focal": []})
     where = ("--storage", tmp_path)
     said = here("run", "smal", *where, check=2)
-    assert f"no such study in {tmp_path}." in said and "one of the studies there: small." in said
+    assert f"no study at {tmp_path}/smal." in said and "Existing studies: small." in said
     said = here("run", tmp_path / "small.yaml", *where, check=2)
     assert f"To go on with the study 'small': calstudy run small --storage {tmp_path}" in said
     said = here("run", tmp_path / "small", "--storage", tmp_path / "other", check=2)
@@ -137,24 +142,14 @@ def bringing(study: Study, **keys: object) -> Study:
     return open_study(study.name, str(study.directory.parent))
 
 
-def test_it_first_says_what_it_takes(tmp_path: Path) -> None:
-    study = bringing(
-        made_study(tmp_path, "small", {"focal": []}),
-        ledger="/head/ledger.log",
-        tracking="https://mlflow.example.org",
-        data={"name": "parquet", "path": "/data/train.parquet"},
-        shift={"noisy": {"name": "parquet", "path": "/data/noisy.parquet"}},
-    )
-    assert list(taken_from(study).lines()) == [
-        f"from the record in {study.directory}",
-        "  code:     extensions/methods/mine.py",
-        "  ledger:   /head/ledger.log",
-        "  tracking: https://mlflow.example.org",
-        "  data:     parquet at /data/train.parquet, parquet at /data/noisy.parquet",
-    ]
-    given = taken_from(study, "TEAM_MLFLOW")
-    assert given.tracking == "what the variable TEAM_MLFLOW holds"
-    assert given.servers == ()
+def test_what_it_brings_is_its_code_and_the_server_it_names(tmp_path: Path) -> None:
+    made = made_study(tmp_path, "small", {"focal": []})
+    study = bringing(made, tracking="https://maria:secret@mlflow.example.org")
+    code = "extensions/methods/mine.py"
+    assert brought_by(study) == [code, "https://mlflow.example.org"]
+    assert brought_by(study, "TEAM_MLFLOW") == [code]  # its own is not asked
+    named = replace(made, plain={**made.plain, "tracking": "TEAM_MLFLOW"})
+    assert brought_by(named) == ["what the variable TEAM_MLFLOW holds"]
 
 
 def test_code_of_another_user_runs_only_where_it_is_trusted(
@@ -180,8 +175,8 @@ def test_a_server_that_another_user_names_is_asked_only_where_it_is_trusted(
     monkeypatch.setattr(os, "geteuid", lambda: mine + 1)
     said = here("run", "small", "--storage", tmp_path, check=2)
     assert "would have you use http://127.0.0.1:9." in said
-    plain = taken_from(made_study(tmp_path / "plain", "small", {"focal": []}))
-    plain.refuse_another_users(trust=False)  # it brings neither
+    plain = made_study(tmp_path / "plain", "small", {"focal": []})
+    refuse_another_users(plain, brought_by(plain), trust=False)  # it brings neither
 
 
 # ---- after an interruption -----------------------------------------------------------------------

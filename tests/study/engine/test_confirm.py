@@ -516,23 +516,24 @@ def change_predictions(storage: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("break_it", "word"),
+    ("break_it", "check", "word"),
     [
-        (open_again, "opening 9"),
-        (change_predictions, "test.npz"),
+        (open_again, "openings", "opening 9"),
+        (change_predictions, "files", "test.npz"),
         (
             lambda storage: edit_ledger(storage, lambda fact: "openings" not in fact),
+            "openings",
             "without a recorded opening",
         ),
     ],
     ids=["opened again", "another test.npz", "no opening"],
 )
 def test_an_opening_that_is_not_accounted_for_is_named(
-    storage: Path, break_it: Callable[[Path], None], word: str, approved: Approved
+    storage: Path, break_it: Callable[[Path], None], check: str, word: str, approved: Approved
 ) -> None:
     break_it(storage)
     (found,) = off(audited(storage)).items()
-    assert found[0] == "openings"
+    assert found[0] == check
     assert found[1][0].startswith("focal_0001/0000: ") and word in found[1][0]
     approved(found[1][0])
 

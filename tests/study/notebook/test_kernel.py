@@ -15,10 +15,10 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[3]
 FOLLOW = """
 import sys
-from study.notebook.places import place_here
+from study.notebook.places import Place
 from study.notebook.process import run_command
 def follow(code, *words):
-    run_command(["run"], place_here(), "run()", True, [sys.executable, "-c", code, *words])
+    run_command(["run"], Place(), "run()", True, [sys.executable, "-c", code, *words])
 """
 PASSES = "print('begins', flush=True); print('» 1 of 2'); print('» 2 of <2>'); print('ends')"
 

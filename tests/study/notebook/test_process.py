@@ -12,6 +12,7 @@ from textwrap import dedent
 import pytest
 
 from study.notebook import process
+from study.notebook.places import Place
 from study.notebook.process import CommandFailed, run_command
 from study.schema.errors import TryAgain
 from tests.patience import patient, wait_until
@@ -31,7 +32,7 @@ sys.exit(75)
 """
 
 
-class Shown:
+class Shown(Place):
     """Keeps the lines. interrupts: how often a line interrupts who follows."""
 
     def __init__(self, in_place: bool = False, interrupts: int = 0) -> None:
@@ -198,11 +199,11 @@ def test_a_second_interruption_ends_it_now(monkeypatch: pytest.MonkeyPatch) -> N
 
 FOLLOWS = """
 import sys
-from study.notebook.places import OnPipe
+from study.notebook.places import Place
 from study.notebook.process import run_command
 program = [sys.executable, "-c", sys.argv[1], sys.argv[2]]
 try:
-    run_command(["run"], OnPipe(), "run()", True, program)
+    run_command(["run"], Place(), "run()", True, program)
 except KeyboardInterrupt as error:
     print(error)
 """

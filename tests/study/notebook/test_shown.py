@@ -2,51 +2,54 @@
 
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from study.notebook.shown import Answer, Plan, option_words
-from study.store.command_line import CommandLine
+from study.notebook.shown import Answer, Plan
+from study.store.command_line import CommandLine, option_words
 from study.store.recorded import Recorded
 from study.store.study import Study
 
 
 @pytest.mark.parametrize(
-    ("confirms", "verb", "words", "call"),
+    ("confirms", "verb", "options", "call"),
     [
-        (None, "run", (), "study.run()"),
-        (None, "confirm", (), "study.confirm()"),
-        (None, "confirm", ("--trial", "a/1"), "study.confirm(trials=['a/1'])"),
-        (None, "confirm", ("--pareto", "--seeds", "5"), "study.confirm(pareto=True, seeds=5)"),
-        (None, "export", ("--name", "best"), "study.export('best')"),
+        (None, "run", {}, "study.run()"),
+        (None, "confirm", {"top": None}, "study.confirm()"),
+        (None, "confirm", {"trial": "a/1"}, "study.confirm(trials=['a/1'])"),
+        (None, "confirm", {"trial": ["a/1", "b/2"]}, "study.confirm(trials=['a/1', 'b/2'])"),
+        (None, "confirm", {"pareto": True, "seeds": 5}, "study.confirm(pareto=True, seeds=5)"),
+        (None, "export", {"name": "best"}, "study.export('best')"),
         (
             None,
             "export",
-            ("--name", "mine", "--trial", "focal/0001", "--raw", "--objectives", "accuracy,nll"),
-            "study.export('mine', trial='focal/0001', temperature=False,"
-            " objectives='accuracy,nll')",
+            {"name": "mine", "trial": "focal/0001", "objectives": "accuracy,nll", "raw": True},
+            "study.export('mine', trial='focal/0001', objectives='accuracy,nll',"
+            " temperature=False)",
         ),
         (
             "mine",
             "export",
-            ("--name", "mine", "--trial", "focal_0001/0000"),
+            {"name": "mine", "trial": "focal_0001/0000"},
             "Study.open('mine-confirm').export('mine', trial='focal_0001/0000')",
         ),
-        (None, "audit", (), "calstudy audit mine --storage /there"),
+        (None, "audit", {}, "calstudy audit mine --storage /there"),
     ],
 )
 def test_what_to_do_next_is_said_in_python(
-    confirms: str | None, verb: str, words: tuple[str, ...], call: str
+    confirms: str | None, verb: str, options: dict[str, Any], call: str
 ) -> None:
     name = "mine" if confirms is None else "mine-confirm"
     study = Study(Path("/there") / name, {"name": name, "confirms": confirms}, Recorded())
-    command = study.command(verb, *words)
+    command = study.command(verb, **options)
     assert command.call == call
-    assert command == shlex.join(("calstudy", verb, name, *words, "--storage", "/there"))
+    words = ("calstudy", verb, name, *option_words(**options), "--storage", "/there")
+    assert command == shlex.join(words)
 
 
 def test_an_answer_is_a_line_and_a_page() -> None:
-    report = CommandLine.of("report", "mine", (), ("--storage", "/there"))
+    report = CommandLine.of("report", "mine", {}, ("--storage", "/there"))
     verify = "calstudy verify models:/mine/1"
     following = ((report, "shows all"), (verify, "checks it"))
     answer = Answer(("Take <focal>.", "It is best."), following, None, "focal/0001")

@@ -18,7 +18,7 @@ import torch
 from mlflow.exceptions import MlflowException
 from numpy.testing import assert_allclose
 
-from study.registry.card_use import LONGEST_METADATA, metadata, shown
+from study.registry.model_card import LONGEST_METADATA, metadata, shown
 from study.registry.model_card import card as card_of
 from tests.patience import wait_until
 from tests.study.registry.test_export import Trained, load, softmax

@@ -9,6 +9,12 @@ from study.registry.names import ExportError, check_names
 from trainables import metrics
 
 
+def section_of(facts: Any) -> str:
+    """What the card says of the confirmation alone."""
+    template = model_card._templates().get_template("confirmed.md.jinja")
+    return template.render({**facts, **model_card.confirmed_part(facts)})
+
+
 @pytest.mark.parametrize(
     ("role", "method", "heading", "title"),
     [
@@ -49,8 +55,10 @@ def test_it_says_whose_they_are(
         "config": {"method": method},
         "confirmed": {**confirmed, "test_samples": 359},
     }
-    assert model_card._whence(facts) == heading
-    section = model_card.confirmed_section({**facts, "serves": "raw"})
+    section = section_of({**facts, "serves": "raw"})
+    config = {**FACTS["config"], "method": method}
+    card = model_card.card({**FACTS, **facts, "config": config}, "digits")
+    assert f"from seed 0 and trial number 0; on cpu. {heading}:\n" in card
     assert section.startswith(f"## Confirmation: {title}\n")
 
 
@@ -81,9 +89,7 @@ def test_nobody_takes_one_ece_for_the_other(serves: str, ece: list[str], shown: 
     }
     method = {"name": "cross_entropy"}
     facts = {"method": "cross_entropy", "config": {"method": method}, "serves": serves}
-    section = model_card.confirmed_section(
-        {**facts, "confirmed": {**confirmed, "median": True, "test_samples": 359}}
-    )
+    section = section_of({**facts, "confirmed": {**confirmed, "median": True, "test_samples": 359}})
     lines = section.splitlines()
     of_ece = [f"| {ece[0]} | - | 0.1000 | 0.1000 |", f"| {ece[1]} | - | 0.0200 | 0.0200 |"]
     at = lines.index(of_ece[0])

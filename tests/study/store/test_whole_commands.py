@@ -30,7 +30,7 @@ def test_a_pasted_command_finds_the_study(study: Study, tmp_path: Path) -> None:
     words = pasted(study.goes_on)
     assert words == ["run", "small", "--storage", str(study.directory.parent)]
     assert open_study(words[1], words[3]).directory == study.directory
-    assert pasted(study.command("pareto", "--where", "ece<=0.1"))[1:4] == [
+    assert pasted(study.command("pareto", where="ece<=0.1"))[1:4] == [
         "small",
         "--where",
         "ece<=0.1",

@@ -16,7 +16,7 @@ from optuna.distributions import FloatDistribution
 from rich.console import Console
 
 from study.analysis.states import count_states
-from study.audit.result import AuditReport, Check, Epochs, Offender
+from study.audit.result import AuditReport, Check, Offender
 from study.commands import audit as audit_command
 from study.commands import confirm as confirm_command
 from study.machines import doctor
@@ -182,7 +182,7 @@ def test_the_live_view_and_the_table_of_the_end(study: Study, width: int | None)
     )
 
 
-STATES, EPOCHS = count_states(24, ["complete"]), Epochs(1, 2, 3, 4, 5)
+STATES = count_states(24, ["complete"])
 
 
 @pytest.mark.parametrize("driver", [False, True])
@@ -197,7 +197,7 @@ def test_audit(width: int | None, driver: bool, capsys: pytest.CaptureFixture[st
         for n, title in enumerate(titles)
     ]
     audit_command._print(
-        AuditReport("small", driver, None, checks, STATES, 0, 0, EPOCHS), "calstudy run small"
+        AuditReport("small", driver, None, checks, STATES, 0, 0), "calstudy run small"
     )
     rows = [[check.title, str(check.counted), "7", str(n or "-")] for n, check in enumerate(checks)]
     assert_whole(plain(capsys.readouterr().out), rows, width)

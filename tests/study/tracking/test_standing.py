@@ -225,7 +225,7 @@ def test_what_the_studys_own_run_says_is_audited(study: Study) -> None:
     client.log_metric(parent.info.run_id, "hypervolume", 7.0, step=0)
     tag, metric = problems(study)
     assert tag == "its front is focal/0001 in MLflow, focal/0000, focal/0002 in the ledger"
-    assert metric.startswith("MLflow has a different hypervolume (7.0, in the ledger 0.00")
+    assert metric.startswith("its hypervolume is 7.0 in MLflow, 0.00")
     sync(study, uri_of(study))
     assert problems(study) == []
 
