@@ -25,7 +25,6 @@ from study.audit.openings import TOLERANCE, check_openings
 from study.audit.registered import check_registered
 from study.audit.result import AuditReport, Check
 from study.audit.rungs import check_rungs
-from study.audit.stacks import check_stacks
 from study.audit.tracked import Histories, check_steps, check_tracked, sample_of
 from study.schema.compatibility import completed_meaning, refuse_changes
 from study.schema.errors import SpecError
@@ -68,8 +67,6 @@ def audit(study: Study, tracking_uri: str, histories: float | None = None) -> Au
         checks.append(check_rungs(facts, study.spec.early_stopping))
     if study.spec.extensions is not None:
         checks.append(check_extensions(facts))
-    if study.stack is not None:
-        checks.append(check_stacks(facts))
     states = summed(Snapshot.of(study, facts.records, facts.alive).counts.values())
     lost = len({*_missing(facts), *_unknown(facts)})
     twice = sum(check.twice for check in checks)
