@@ -65,16 +65,26 @@ def train_alone(trials: Trials, folder: str) -> list[dict[str, float]]:
 
 
 def train_stacked(trials: Trials, folder: str) -> list[dict[str, float]]:
-    from trainables.training.attempt import StackAssignment
     from trainables.training.stacked_attempt import StackedAttempt
 
-    rows = tuple(assignments(trials, folder))
-    attempt = StackedAttempt(StackAssignment("row/0", f"{folder}/stack", 1, rows, ()))
+    rows = assignments(trials, folder)
+    by_method: dict[str, list[Any]] = {}
+    for row in rows:
+        by_method.setdefault(json.dumps(_named(row.config["method"])), []).append(row)
     found = {}
-    while not attempt.is_over:
-        reports = attempt.reports()
-        found |= {name: one.outcome.metrics for name, one in reports.items() if one.outcome}
+    for own in by_method.values():
+        attempt = StackedAttempt(own)
+        while not attempt.is_over:
+            reports = attempt.reports()
+            found |= {name: one.outcome.metrics for name, one in reports.items() if one.outcome}
     return [found[row.trial] for row in rows]
+
+
+def _named(method: Any) -> Any:
+    """A method with its bases, without its numbers."""
+    from trainables.plain import without_numbers
+
+    return without_numbers(method)
 
 
 @contextmanager

@@ -330,7 +330,9 @@ def _epochs(facts: Evidence, histories: Histories) -> tuple[Check, Epochs]:
         history = histories.get(record.name)
         directory = record.directory(facts.study.directory)
         needed = None if history is None else len(history)
-        trial = trained_epochs(directory, facts.study.spec.checkpoint_seconds, needed)
+        # A stack has no checkpoints.
+        interval = math.inf if record.stack else facts.study.spec.checkpoint_seconds
+        trial = trained_epochs(directory, interval, needed)
         total += trial.epochs
         for broken in trial.broken:
             check.add_offender(record.name, broken, "this is a bug in calstudy, please report it")

@@ -109,5 +109,6 @@ class Assigning:
             extension_files=dict(self._extensions),
             weights=study.recorded.weights or {},
             study_file=str(study.directory / "study.yaml"),
+            ended=record.name not in live.rows,
             stack=stack,
         )

@@ -110,25 +110,26 @@ class Queue:
     def _grouped(self, running: Iterable[TrialRecord]) -> list[Group]:
         """Each lone trial, and each stack with all its trials, in the order of these. A stack that
         died too often is none any more; nor is one of several methods, of an earlier version."""
-        found: dict[str, Group] = {}
+        found: list[Group] = []
         for record in running:
             stack = record.stack
-            if stack in found:
+            if stack is not None and any(group.stack == stack for group in found):
                 continue
             rows = () if stack is None else tuple(self._now(self._stacks[stack]))
             together = stack is not None and len({one.label for one in rows}) == 1
             if together and all(one.deaths.get("stack", 0) < MAX_DEATHS["stack"] for one in rows):
-                found[str(stack)] = Group(rows, stack)
+                found.append(Group(rows, stack))
             else:
-                found[record.name] = Group((record,))
-        return list(found.values())
+                found.append(Group((record,)))
+        return found
 
     # ---- asking ----------------------------------------------------------------------------------
 
     def _ask(self, live: int) -> None:
-        """New trials of the method with the fewest, so that all advance together."""
+        """New trials of the method with the fewest, so that all advance together; what is half
+        asked comes first."""
         waits = self.is_drafting = False
-        for label in sorted(self._asked, key=lambda label: self._asked[label]):
+        for label in sorted(self._asked, key=lambda of: (of not in self._batches, self._asked[of])):
             left = self._spec.trials - self._asked[label]
             if label not in self._batches:
                 if not left:

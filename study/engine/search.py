@@ -231,9 +231,7 @@ class LedgerSearch(Searcher):
         live = self._live[trial_id]
         live.seen(self._now())
         for name, report in reports.items():
-            row = live.rows.get(name)
-            if row is None:  # it has its result, and trains again as one of its stack
-                continue
+            row = live.rows[name]
             self._uses(row, report)
             if report.outcome is not None:
                 self._finish(live, row, report.rows, report.outcome)
@@ -273,9 +271,7 @@ class LedgerSearch(Searcher):
         live = self._live[trial_id]
         died: tuple[str, str] | None = None
         for name, report in reports.items():
-            row = live.rows.get(name)
-            if row is None:
-                continue
+            row = live.rows[name]
             self._uses(row, report)
             outcome = report.outcome or self._now_of(row).stopped
             assert outcome is not None, "Tune stops no trial that was not to be stopped"

@@ -62,6 +62,7 @@ class Assignment:
     )  # names by sha256: those it may start from
     # A file visible on every node that mounts the study's storage; None: not checked.
     study_file: str | None = None
+    ended: bool = False  # it has its result, and trains again beside the others of its stack
     stack: str | None = None  # in words: the one it is trained in, or has left; None: it has none
 
     def to_json(self) -> str:

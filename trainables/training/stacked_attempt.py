@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+from trainables.config import TrialConfig
 from trainables.outputs.outcome import Outcome, Report
 from trainables.plugins import finding_for, raised_in
 from trainables.training.attempt import Assignment, Attempt, TimeLimit, label_of
@@ -24,8 +25,8 @@ class StackedAttempt:
 
     def __init__(self, assignments: Sequence[Assignment]) -> None:
         """Only store the assignments, as `Attempt` does."""
-        self._step_seconds = assignments[0].step_seconds
-        self._attempts = {row.trial: Attempt(row) for row in assignments}
+        self._assignments = assignments
+        self._attempts = {row.trial: Attempt(row) for row in assignments if not row.ended}
         self._learners: dict[str, Learner] = {}  # of these
         self._stack: Stack | None = None
         # What the next reports tell.
@@ -75,7 +76,7 @@ class StackedAttempt:
                 return
         stack = self._stack
         before = stack.epoch
-        until = time.monotonic() + self._step_seconds
+        until = time.monotonic() + self._assignments[0].step_seconds
         while not stack.finished and (stack.epoch == before or time.monotonic() < until):
             self._advance(stack)
         if stack.finished:
@@ -83,13 +84,16 @@ class StackedAttempt:
                 self._finish(name)
 
     def _start(self) -> Stack:
-        configs = []
         for name, attempt in self._attempts.items():
             with finding_for(label_of(name)):
                 config, device = attempt.checked()
-                configs.append(config)
+        configs = [TrialConfig.from_mapping(row.config) for row in self._assignments]
         stack = Stack(configs, attempt.data(config, device), device)
-        self._learners = dict(zip(self._attempts, stack.rows, strict=True))
+        for row, learner in zip(self._assignments, stack.rows, strict=True):
+            if row.ended:
+                stack.drop(learner)
+            else:
+                self._learners[row.trial] = learner
         return stack
 
     def _advance(self, stack: Stack) -> None:
