@@ -43,7 +43,7 @@ class Loss:
     lost: Attempt
     following: Attempt
     checkpoint_seconds: float
-    # Where a file was damaged: the epoch of the newest whole checkpoint that was left; of a stack 0.
+    # Where a file was damaged: the epoch of the newest whole checkpoint left; of a stack 0.
     floor: int | None = None
 
     @property
