@@ -49,6 +49,9 @@ class StackedNetwork:
             if now.dim() == 2:  # one product: the networks' outputs lie beside each other
                 outputs = F.linear(now, weight.flatten(0, 1), bias.flatten())
                 now = outputs.view(len(now), *bias.shape).transpose(0, 1)
+            elif weight.shape[1] < weight.shape[2]:
+                # Transposed: the gradient of a layer that narrows is then a fast product.
+                now = torch.baddbmm(bias[:, :, None], weight, now.transpose(1, 2)).transpose(1, 2)
             else:
                 now = torch.baddbmm(bias[:, None], now, weight.transpose(1, 2))
         return now.float() if now.dtype == torch.bfloat16 else now
