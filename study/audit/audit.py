@@ -7,6 +7,7 @@ problem either.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 
@@ -215,7 +216,9 @@ def _epochs(facts: Evidence, histories: Histories) -> tuple[Check, Epochs]:
             continue
         directory = record.directory(facts.study.directory)
         needed = None if rows is None else len(rows)
-        trial = trained_epochs(directory, facts.study.spec.checkpoint_seconds, needed)
+        # A stack has no checkpoints.
+        interval = math.inf if record.stack else facts.study.spec.checkpoint_seconds
+        trial = trained_epochs(directory, interval, needed)
         total += trial.epochs
         for broken in trial.broken:
             check.add_offender(record.name, broken, "this is a bug in calstudy, please report it")

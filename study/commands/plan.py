@@ -111,11 +111,11 @@ class Planned:
     folder: Path  # of its results
     prepared: Prepared
     stored: Study | None  # if it has begun
+    stacks: Stacks
     expected: dict[str, float] = field(default_factory=dict)  # of the budget, by label
     probed: ProbedStudy | None = None
     whole: Prediction | None = None  # by the probe: of all trials trained to their end
     stopped: Prediction | None = None  # of all trials, if the study stops some early
-    stacks: Stacks | None = None  # None: the first start decides
     lacks: str | None = None  # what `run` would say that this machine lacks
 
     @cached_property
@@ -150,7 +150,7 @@ def _planned(
         existing_study,
         prepare_data,
     )
-    from study.engine.stack_size import room_here, stacks_of
+    from study.engine.stack_size import stacks_of
     from study.machines.ray_session import ClusterError
     from study.store.place import check_place
     from study.store.study import spec_and_study, storage_root
@@ -161,12 +161,11 @@ def _planned(
     begun = digest_begun(study, folder, opened)
     prepared = prepare_data(study, file.name, Steps(errors), begun)
     stored = existing_study(study, file.name, folder, opened, prepared)
-    found = Planned(study, folder, prepared, stored)
+    stacks = stacks_of(study, file.name, stored, prepared)
+    found = Planned(study, folder, prepared, stored, stacks)
     if where.address is None:
         try:
             check_machine(study, folder, stored, where.cpus)
-            fits = partial(room_here, study, where.cpus)
-            found = replace(found, stacks=stacks_of(study, file.name, stored, prepared, fits))
         except ClusterError as error:
             if probe:
                 raise
@@ -181,7 +180,6 @@ def with_probe(found: Planned, file_name: str, probe: bool, where: Where) -> Pla
     from study.analysis.prediction import predict
     from study.engine.budget import expected_costs
     from study.engine.probe import probe_here, probe_on_cluster, slots_here
-    from study.engine.stack_size import room_on, stacks_of
     from study.store.place import check_room
     from study.store.targets import Targets
 
@@ -212,9 +210,6 @@ def with_probe(found: Planned, file_name: str, probe: bool, where: Where) -> Pla
                 else:
                     nodes.append(node)
             slots = max(slots_on(nodes, each) for each in spec.needs.values())
-            fits = partial(room_on, spec, nodes)
-            stacks = stacks_of(spec, file_name, found.stored, found.prepared, fits)
-            found = replace(found, stacks=stacks)
             prober = partial(probe_on_cluster, targets=targets, off=off)
         elif probe:
             slots = slots_here(spec, where.cpus)
@@ -266,7 +261,7 @@ def _plain(found: Planned, explained: bool) -> dict[str, object]:
         },
         "trials": found.counts,
         "at_once": asdict(Busy.of(kept_busy(study))),
-        "stacks": None if found.stacks is None else {**asdict(found.stacks), "alone": study.alone},
+        "stacks": {**asdict(found.stacks), "alone": study.alone},
         "lacks": found.lacks,
         "explain": [row._asdict() for row in explain(study)] if explained else [],
         "warnings": [
@@ -299,8 +294,7 @@ def _print(found: Planned) -> None:
     )
     console.say(f"trials: {_done_text(found)}")
     console.say(f"at once: {busy_line(study)}.")
-    when = "decided at the first start, by how many trials fit at once"
-    console.say(f"stacks: {when if found.stacks is None else found.stacks.line(study)}.")
+    console.say(f"stacks: {found.stacks.line(study)}.")
     _print_data(study, found.prepared)
     _print_aims(study, found.prepared)
     _print_methods(study)
@@ -457,6 +451,6 @@ def print_prediction(found: Planned, output: Console) -> None:
     output.print(prediction_table(found.whole))
     for line in prediction_lines(found.whole, found.stopped, *limits):
         output.print(line)
-    if found.stacks is not None and found.stacks.most is not None:
+    if found.stacks.most is not None:
         output.print("All this is of trials that train alone: stacked, they take less.")
     output.print()

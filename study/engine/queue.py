@@ -10,11 +10,9 @@ from study.analysis.ranking import Rules
 from study.engine.demand import may_be_asked
 from study.engine.proposing import Proposer, most_pending
 from study.engine.stacking import Batch, Stacking
-from study.store.ledger import Ledger
+from study.store.ledger import MAX_DEATHS, Ledger
 from study.store.study import Study
 from study.store.trials import Listener, TrialRecord
-
-STACKED = ""  # in place of a label: those that are stacked together
 
 
 @dataclass(frozen=True)
@@ -56,18 +54,13 @@ class Queue:
         self._proposer = Proposer(self._spec, rules, records)
         self._cap = most_pending(self._spec)
         self._stacking = Stacking(study)
-        self._dissolved = ledger.dissolved()
         # Those that learn from results.
         self._pending: dict[str, set[int]] = {label: set() for label in records.labels}
         self._stacks: dict[str, list[TrialRecord]] = {}  # by name, as they were asked
-        self._open: Counter[str] = Counter()  # trials of each stack that have not ended
         for record in records:
             self._know(record)
-        self._batches: dict[str, Batch] = {}  # being asked, by label or STACKED
-        half_asked: list[str] = []
-        if batch := self._stacking.unfinished(records):
-            self._batches[STACKED] = batch
-            half_asked = batch.names
+        self._batches = self._stacking.unfinished(records)  # being asked, by label
+        half_asked = {one.name for batch in self._batches.values() for one in batch.proposed}
         # Trials that a killed driver left RUNNING come first; trials to retry are put back here.
         running = sorted(records.running, key=lambda one: (one.started or 0.0, one.number))
         self._again = deque(self._grouped([one for one in running if one.name not in half_asked]))
@@ -96,80 +89,69 @@ class Queue:
         return self._again.popleft() if self._again else None
 
     def put_back(self, group: Group) -> None:
-        """An attempt died, and its trials may be tried again: alone, if their stack was
-        dissolved."""
-        self._dissolved = self._ledger.dissolved()
+        """An attempt died, and its trials may be tried again: alone, if their stack died too
+        often."""
         self._again += self._grouped(Group(tuple(self._now(group.records))).open)
 
-    def ended(self, record: TrialRecord) -> bool:
-        """A trial has its result, from which the proposer learns. Returns whether it was the last
-        of a stack."""
+    def ended(self, record: TrialRecord) -> None:
+        """A trial has its result, from which the proposer learns."""
         self._pending[record.label].discard(record.number)
         self._proposer.see(record)
-        if record.stack is None:
-            return False
-        self._open[record.stack] -= 1
-        return not self._open[record.stack]
 
     def _know(self, record: TrialRecord) -> None:
         if record.is_open and self._proposer.learns(record.label, record.number):
             self._pending[record.label].add(record.number)
         if record.stack is not None:
             self._stacks.setdefault(record.stack, []).append(record)
-            self._open[record.stack] += record.is_open
 
     def _now(self, records: Iterable[TrialRecord]) -> list[TrialRecord]:
         return [self._ledger.record(record.label, record.number) for record in records]
 
     def _grouped(self, running: Iterable[TrialRecord]) -> list[Group]:
-        """Each lone trial, and each stack with all its trials, in the order of these."""
-        found: dict[str, Group] = {}
+        """Each lone trial, and each stack with all its trials, in the order of these. A stack that
+        died too often is none any more; nor is one of several methods, of an earlier version."""
+        found: list[Group] = []
         for record in running:
             stack = record.stack
-            if stack is None or stack in self._dissolved:
-                found[record.name] = Group((record,))
-            elif stack not in found:
-                # As they were asked; records are in the order of the labels.
-                rows = sorted(self._stacks[stack], key=lambda one: one.number)
-                found[stack] = Group(tuple(self._now(rows)), stack)
-        return list(found.values())
+            if stack is not None and any(group.stack == stack for group in found):
+                continue
+            rows = () if stack is None else tuple(self._now(self._stacks[stack]))
+            together = stack is not None and len({one.label for one in rows}) == 1
+            if together and all(one.deaths.get("stack", 0) < MAX_DEATHS["stack"] for one in rows):
+                found.append(Group(rows, stack))
+            else:
+                found.append(Group((record,)))
+        return found
 
     # ---- asking ----------------------------------------------------------------------------------
 
     def _ask(self, live: int) -> None:
-        """New trials of the methods with the fewest, so that all advance together."""
+        """New trials of the method with the fewest, so that all advance together; what is half
+        asked comes first."""
         waits = self.is_drafting = False
-        for turn, labels in self._turns():
-            if turn not in self._batches:
-                more = self._may_be_asked(labels)
-                if not any(more.values()):
+        for label in sorted(self._asked, key=lambda of: (of not in self._batches, self._asked[of])):
+            left = self._spec.trials - self._asked[label]
+            if label not in self._batches:
+                if not left:
+                    continue
+                more = self._may_be_asked([label])
+                full = min(left, self._stacking.rows[label])
+                # A stack that only waits in advance waits until it is whole.
+                if not more[label] or (live >= self._slots() and more[label] < full):
                     waits = True
                     continue
-                places = self._paid(self._places(turn, more))
-                if not places:
+                for each in self._listeners:
+                    more = each.may_begin_of(more)
+                if not more[label]:
                     break
-                # A stack that only waits in advance waits for the methods that lag behind.
-                left = {label: self._spec.trials - self._asked[label] for label in labels}
-                if live >= self._slots() and len(places) < len(self._places(turn, left)):
-                    waits = True
-                    continue
-                self._batches[turn] = Batch(places)
-            if self._is_proposed(self._batches[turn]):
-                self._again += self._grouped(self._recorded(self._batches.pop(turn)))
+                first = self._asked[label]
+                self._batches[label] = Batch(list(range(first, first + min(full, more[label]))))
+            if self._is_proposed(label):
+                self._again += self._grouped(self._recorded(label))
                 return
             self.is_drafting = True
         if waits and not self.is_drafting:
             self._tell_idle(live)
-
-    def _turns(self) -> list[tuple[str, list[str]]]:
-        """The labels that are not full: each by itself, and those that are stacked together; the
-        ones with the fewest trials come first."""
-        turns = {turn: [batch.places[0][0]] for turn, batch in self._batches.items()}
-        for label, asked in self._asked.items():
-            if asked < self._spec.trials:
-                turn = STACKED if label in self._stacking.labels else label
-                turns.setdefault(turn, []).append(label)
-        return sorted(turns.items(), key=lambda turn: min(self._asked[label] for label in turn[1]))
 
     def _may_be_asked(self, labels: Iterable[str]) -> dict[str, int]:
         """How many more of each could begin now."""
@@ -178,27 +160,10 @@ class Queue:
             for label in labels
         }
 
-    def _places(self, turn: str, more: dict[str, int]) -> list[tuple[str, int]]:
-        """The labels and numbers to ask next, of as many more."""
-        if turn == STACKED:
-            return self._stacking.places(self._asked, more)
-        return [(turn, self._asked[turn])]
-
-    def _paid(self, places: list[tuple[str, int]]) -> list[tuple[str, int]]:
-        """Those for which the budget pays."""
-        left = dict(Counter(label for label, _ in places))
-        for each in self._listeners:
-            left = each.may_begin_of(left)
-        found = []
-        for label, number in places:
-            if left[label]:
-                left[label] -= 1
-                found.append((label, number))
-        return found
-
-    def _is_proposed(self, batch: Batch) -> bool:
-        """Whether all of the batch are proposed; what is worked out takes its time."""
-        for label, number in batch.places[len(batch.proposed) :]:
+    def _is_proposed(self, label: str) -> bool:
+        """Whether all of the method's batch are proposed; what is worked out takes its time."""
+        batch = self._batches[label]
+        for number in batch.numbers[len(batch.proposed) :]:
             params = self._proposer.proposal(label, number)
             if params is None:
                 return False
@@ -206,20 +171,21 @@ class Queue:
             self._proposer.see(batch.proposed[-1])
         return True
 
-    def _recorded(self, batch: Batch) -> list[TrialRecord]:
-        """The trials of the batch, in the ledger. With the first the others are named, so that a
-        restart asks what a kill left out."""
-        stacks = self._stacking.stacks(batch.proposed) if len(batch.places) > 1 else {}
+    def _recorded(self, label: str) -> list[TrialRecord]:
+        """The trials of the method's batch, in the ledger. With the first the others are named, so
+        that a restart asks what a kill left out."""
+        batch = self._batches.pop(label)
+        stacks = self._stacking.stacks(batch.proposed) if len(batch.numbers) > 1 else {}
+        space = self._spec.variant(label).space.distributions
         found = batch.proposed[: batch.recorded]
         for one in batch.proposed[batch.recorded :]:
             facts: dict[str, object] = {}
             if one.name in stacks:
                 facts["stack"] = stacks[one.name]
             if not found and stacks:
-                facts["together"] = batch.names
-            space = self._spec.variant(one.label).space.distributions
-            found.append(self._ledger.add(one.label, one.params, space, **facts))
-            self._asked[one.label] += 1
+                facts["together"] = [each.name for each in batch.proposed]
+            found.append(self._ledger.add(label, one.params, space, **facts))
+            self._asked[label] += 1
             self._know(found[-1])
         return found
 

@@ -29,12 +29,12 @@ from study.engine.preparation import (
     record_spec,
 )
 from study.engine.probe import probe_here, probe_on_cluster
-from study.engine.stack_size import Room, room_here, room_on, stacks_of
+from study.engine.stack_size import stacks_of
 from study.machines.admission import fit_again, needed_of
 from study.machines.autoscaler import Demand, asking
 from study.machines.fit_nodes import PATIENCE, FitNodes
 from study.machines.guarded import Unfit, guarded
-from study.machines.nodes import PROBE, alive_nodes, send_as_source
+from study.machines.nodes import PROBE, send_as_source
 from study.machines.ray_job import check_job
 from study.machines.ray_session import check_address, control_store, joined, set_environment
 from study.machines.stopping import Stopping, temporary_folder
@@ -50,7 +50,7 @@ from study.store.ledger import Ledger, open_ledger
 from study.store.place import check_place, check_room
 from study.store.study import Study
 from study.store.targets import Targets
-from study.store.trials import Trials, ended_stacks
+from study.store.trials import Trials
 from trainables.loading.cache import Prepared
 from trainables.outputs.attempts import clear_checkpoints
 
@@ -111,15 +111,14 @@ def run_study(
     if stored is None:
         for note in data_notes(spec.data, prepared):
             display.say(f"warning: {note}")
+    stacks_of(spec, file_name, stored, prepared)  # refuses what takes too long
     expected: dict[str, float] = {}
     room = partial(check_room, file_name, directory)
-    fits: Callable[[], Room] = partial(room_here, spec, cpus)
     if address is None:  # before anything is written
         with display.steps() as steps:
             if any(each.gpu for each in spec.needs.values()):
                 steps("trying the GPU")
             check_machine(spec, directory, stored, cpus)
-            stacks_of(spec, file_name, stored, prepared, fits)  # refuses what does not fit
             probe = partial(probe_here, targets=targets)
             expected = expected_costs(
                 spec, file_name, stored, prepared.digest, steps, probe, room=room
@@ -136,13 +135,12 @@ def run_study(
     ):
         if address is not None:
             off = [unfit.node for unfit in cluster.unfit]
-            fits = partial(room_on, spec, [n for n in alive_nodes() if n["NodeID"] not in off])
             probe = partial(probe_on_cluster, targets=targets, off=off)
             expected = expected_costs(
                 spec, file_name, stored, prepared.digest, steps, probe, room=room
             )
         steps("opening the ledger")
-        study = record_spec(spec, file_name, directory, prepared, tracking, fits, stored)
+        study = record_spec(spec, file_name, directory, prepared, tracking, stored)
         stopping.resume = stopping.resume or _resumes(study, asked_address, cpus, wait)
         ledger = _open_ledger(study, display)
         _remove_leftovers(study, ledger.trials())
@@ -215,10 +213,10 @@ def _open_ledger(study: Study, display: Display) -> Ledger:
 
 
 def _remove_leftovers(study: Study, records: Trials) -> None:
-    """Remove what a kill left: checkpoints, between a trial's or a stack's last result and the
-    clean-up, and folders by which nodes were asked again."""
-    stacks = ended_stacks(study.directory, records)
-    for folder in [*study.directory.glob(f"{PROBE}*"), *stacks]:
+    """Remove what a kill left: checkpoints, between a trial's last result and the clean-up, and
+    folders by which nodes were asked again; and the checkpoints of stacks, of an earlier version.
+    """
+    for folder in [*study.directory.glob(f"{PROBE}*"), study.directory / "stacks"]:
         shutil.rmtree(folder, ignore_errors=True)
     for record in records.finished:
         clear_checkpoints(record.directory(study.directory))

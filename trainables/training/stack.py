@@ -1,4 +1,4 @@
-"""A stack: several trials that train as one program. No Ray here."""
+"""A stack: several trials of one method that train as one program. No Ray here."""
 
 from __future__ import annotations
 
@@ -20,38 +20,35 @@ from trainables.training import program
 from trainables.training.choices import Choices
 from trainables.training.learner import Diverged, Learner, Measured, Place
 from trainables.training.modes import repeatable, to_host
-from trainables.training.stacked import in_order
+from trainables.training.stacked import together
 
 
 class Stack:
-    """Trains trials of equal `likeness` on `data`. `rows` are their learners, in the order given.
+    """Trains trials of equal `likeness` on `data`. `rows` are their learners.
 
-    Equal configs give equal weights, in any order (CPU: bits); alone they differ by rounding. A row
-    that diverged, or was dropped, is no longer in `training`: its place trains on, and nobody reads
-    it.
+    The same configs in the same order give equal weights (CPU: bits); alone they differ by
+    rounding. A row that diverged, or was dropped, is no longer in `training`: its place trains on,
+    and nobody reads it.
     """
 
     def __init__(
         self, configs: Sequence[TrialConfig], data: TrialData, device: torch.device
     ) -> None:
-        first = configs[0]
         assert len(configs) > 1, "a trial by itself is trained by its Learner"
         for config in configs:
             assert why_alone(config) is None, why_alone(config)
-            assert likeness(config.to_mapping()) == likeness(first.to_mapping())
-        order = in_order(configs)
-        trials = [(configs[place], program.new_network(configs[place], data)) for place in order]
+            assert likeness(config) == likeness(configs[0])
+        trials = [(config, program.new_network(config, data)) for config in configs]
         (config, network), *others = trials
         self._program = program.program_for(config, data, network, device, others)
         assert self._program.stacked is not None
         self._step = self._program.stacked
-        self._rows = [
+        self.rows = [
             Learner(config, data, device, Place(self._program, row))
-            for row, (config, _) in enumerate(trials)
+            for row, config in enumerate(configs)
         ]
-        self.rows = [self._rows[order.index(place)] for place in range(len(configs))]
         self.training = list(self.rows)
-        self._first = self._rows[0]
+        self._first = self.rows[0]
         self._labels = data.validation.labels.to(device)
 
     @property
@@ -62,11 +59,6 @@ class Stack:
     def finished(self) -> bool:
         return self._first.finished or not self.training
 
-    def stand_after(self, epoch: int) -> None:
-        """Be where training is after this many epochs."""
-        for row in self._rows:
-            row.stand_after(epoch)
-
     def advance(self) -> dict[Learner, Diverged]:
         """Train one epoch. Returns what ended rows."""
         started = time.monotonic()
@@ -76,32 +68,22 @@ class Stack:
         with repeatable(self._first.config.deterministic):
             for choices in decided:
                 self._program.run(choices, self._take, self._streamed(choices))
-        for row in self._rows:
+        for row in self.rows:
             row.samples += sum(choices.train["indices"][:, 0].numel() for choices in decided)
-        self.stand_after(self.epoch + 1)
+            row.stand_after(row.epoch + 1)
         return self._measure(steps, started)
 
     def drop(self, row: Learner) -> None:
-        """Neither read nor save a row any more."""
+        """Do not read a row any more."""
         self.training.remove(row)
 
     def _decided(self) -> list[Choices]:
         """The epoch's choices of all rows: for its whole batches, and for the one that is left."""
-        of_numbers = {}
         of_rows = []
-        for row in self._rows:
-            number = row.config.number
-            if number not in of_numbers:
-                of_numbers[number] = row.samples_in(row.order())
+        for row in self.rows:
             preparation = row.own_stream("preparation", row.epoch)
-            of_rows.append([row.chosen(each, preparation) for each in of_numbers[number]])
-        batches = [of_numbers[number] for number in sorted(of_numbers)]
-        return [
-            self._step.chosen(own, [each.train for each in shared])
-            for own, shared in zip(
-                zip(*of_rows, strict=True), zip(*batches, strict=True), strict=True
-            )
-        ]
+            of_rows.append([row.chosen(each, preparation) for each in row.samples_in(row.order())])
+        return [together(own) for own in zip(*of_rows, strict=True)]
 
     def _streamed(self, choices: Choices) -> Callable[[int], dict[str, Tensor]] | None:
         split = self._first.train
@@ -139,10 +121,10 @@ class Stack:
         return ended
 
     def _logits(self, split: DeviceSplit) -> Tensor:
-        """[K, N, C] float32 of a split, for all rows."""
+        """[R, N, C] float32 of a split, for all rows."""
         config = self._first.config
         # What the layers make of them takes no more memory than a training step.
-        size = max(config.batch_size, PREDICTION_BATCH // len(self._rows))
+        size = max(config.batch_size, PREDICTION_BATCH // len(self.rows))
         found = []
         with torch.inference_mode(), self._first.autocast():
             for start in range(0, len(split), size):
