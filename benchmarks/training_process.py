@@ -16,7 +16,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 Trials = list[dict[str, Any]]  # mappings for `TrialConfig.from_mapping`
-# Of trials, and whether they are stacks: metrics, CPU seconds a trial.
+# Of trials, and whether they are a stack: metrics, CPU seconds a trial.
 Train = Callable[[Trials, bool], dict[str, Any]]
 
 
@@ -63,19 +63,14 @@ def train_alone(trials: Trials, folder: str) -> list[dict[str, float]]:
 
 
 def train_stacked(trials: Trials, folder: str) -> list[dict[str, float]]:
-    from trainables.plain import without_numbers
     from trainables.training.stacked_attempt import StackedAttempt
 
     rows = assignments(trials, folder)
-    by_method: dict[str, list[Any]] = {}
-    for row in rows:
-        by_method.setdefault(json.dumps(without_numbers(row.config["method"])), []).append(row)
+    attempt = StackedAttempt(rows)
     found = {}
-    for own in by_method.values():
-        attempt = StackedAttempt(own)
-        while not attempt.is_over:
-            reports = attempt.reports()
-            found |= {name: one.outcome.metrics for name, one in reports.items() if one.outcome}
+    while not attempt.is_over:
+        reports = attempt.reports()
+        found |= {name: one.outcome.metrics for name, one in reports.items() if one.outcome}
     return [found[row.trial] for row in rows]
 
 

@@ -41,13 +41,18 @@ HOOKS = {
 
 
 def likeness(config: TrialConfig) -> str:
-    """A key, equal for trials that may share a stack: their losses differ in numbers alone."""
+    """A key, equal for trials that may share a stack: beside their methods and trial numbers, they
+    differ in numbers of the optimizer alone."""
     optimizer: dict[str, Plain] = {
         key: value is None if key == "clip" else value
         for key, value in to_plain(config.optimizer).items()
         if key not in OPTIMIZER
     }
-    drawn = sorted(config.method.draw(1, 2, torch.Generator()))
-    method = [without_numbers(to_plain(config.method)), drawn]
-    kept = {**config.to_mapping(), "method": method, "optimizer": optimizer, "number": 0}
+    kept = {**config.to_mapping(), "method": None, "optimizer": optimizer, "number": None}
     return json.dumps(kept, sort_keys=True)
+
+
+def loss_key(config: TrialConfig) -> str:
+    """A key, equal for trials whose losses differ in numbers alone."""
+    drawn = sorted(config.method.draw(1, 2, torch.Generator()))
+    return json.dumps([without_numbers(to_plain(config.method)), drawn], sort_keys=True)

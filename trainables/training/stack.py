@@ -1,7 +1,8 @@
-"""A stack: several trials of one method that train as one program. No Ray here."""
+"""A stack: several trials that train as one program. No Ray here."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,20 +16,19 @@ from trainables.config import TrialConfig
 from trainables.loading.batches import DeviceSplit
 from trainables.loading.trial_data import TrialData
 from trainables.outputs.classifier import PREDICTION_BATCH
-from trainables.stacks import likeness, why_alone
+from trainables.stacks import likeness, loss_key, why_alone
 from trainables.training import program
 from trainables.training.choices import Choices
 from trainables.training.learner import Diverged, Learner, Measured, Place
 from trainables.training.modes import repeatable, to_host
-from trainables.training.stacked import together
 
 
 class Stack:
-    """Trains trials of equal `likeness` on `data`. `rows` are their learners.
+    """Trains trials of equal `likeness` on `data`. `rows` are their learners, in the order given.
 
-    The same configs in the same order give equal weights (CPU: bits); alone they differ by
-    rounding. A row that diverged, or was dropped, is no longer in `training`: its place trains on,
-    and nobody reads it.
+    Equal configs give equal weights, in any order (CPU: bits); alone they differ by rounding. A row
+    that diverged, or was dropped, is no longer in `training`: its place trains on, and nobody reads
+    it.
     """
 
     def __init__(
@@ -38,17 +38,19 @@ class Stack:
         for config in configs:
             assert why_alone(config) is None, why_alone(config)
             assert likeness(config) == likeness(configs[0])
-        trials = [(config, program.new_network(config, data)) for config in configs]
+        order = sorted(range(len(configs)), key=lambda place: _in_order(configs[place]))
+        trials = [(configs[place], program.new_network(configs[place], data)) for place in order]
         (config, network), *others = trials
         self._program = program.program_for(config, data, network, device, others)
         assert self._program.stacked is not None
         self._step = self._program.stacked
-        self.rows = [
+        self._rows = [
             Learner(config, data, device, Place(self._program, row))
-            for row, config in enumerate(configs)
+            for row, (config, _) in enumerate(trials)
         ]
+        self.rows = [self._rows[order.index(place)] for place in range(len(configs))]
         self.training = list(self.rows)
-        self._first = self.rows[0]
+        self._first = self._rows[0]
         self._labels = data.validation.labels.to(device)
 
     @property
@@ -68,7 +70,7 @@ class Stack:
         with repeatable(self._first.config.deterministic):
             for choices in decided:
                 self._program.run(choices, self._take, self._streamed(choices))
-        for row in self.rows:
+        for row in self._rows:
             row.samples += sum(choices.train["indices"][:, 0].numel() for choices in decided)
             row.stand_after(row.epoch + 1)
         return self._measure(steps, started)
@@ -79,11 +81,14 @@ class Stack:
 
     def _decided(self) -> list[Choices]:
         """The epoch's choices of all rows: for its whole batches, and for the one that is left."""
+        # Trials of a number see the same samples.
+        of_numbers = {row.config.number: row for row in self._rows}
+        samples = {number: row.samples_in(row.order()) for number, row in of_numbers.items()}
         of_rows = []
-        for row in self.rows:
+        for row in self._rows:
             preparation = row.own_stream("preparation", row.epoch)
-            of_rows.append([row.chosen(each, preparation) for each in row.samples_in(row.order())])
-        return [together(own) for own in zip(*of_rows, strict=True)]
+            of_rows.append([row.chosen(each, preparation) for each in samples[row.config.number]])
+        return [self._step.together(own) for own in zip(*of_rows, strict=True)]
 
     def _streamed(self, choices: Choices) -> Callable[[int], dict[str, Tensor]] | None:
         split = self._first.train
@@ -124,7 +129,7 @@ class Stack:
         """[R, N, C] float32 of a split, for all rows."""
         config = self._first.config
         # What the layers make of them takes no more memory than a training step.
-        size = max(config.batch_size, PREDICTION_BATCH // len(self.rows))
+        size = max(config.batch_size, PREDICTION_BATCH // len(self._rows))
         found = []
         with torch.inference_mode(), self._first.autocast():
             for start in range(0, len(split), size):
@@ -134,3 +139,8 @@ class Stack:
     def leave(self) -> None:
         """Give the program to the next stack of this process; the rows are then at their end."""
         program.leave(self._program)
+
+
+def _in_order(config: TrialConfig) -> tuple[str, str]:
+    """By which rows are ordered: those of a method are beside each other."""
+    return loss_key(config), json.dumps(config.to_mapping(), sort_keys=True)

@@ -3,12 +3,13 @@ once."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from itertools import islice
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from trainables.at_once import for_each
@@ -16,6 +17,7 @@ from trainables.config import TrialConfig
 from trainables.loading.batches import DeviceSplit
 from trainables.method import Batch, Method, Mixed, numbers, with_numbers
 from trainables.model import Network
+from trainables.stacks import loss_key
 from trainables.training.choices import Choices
 from trainables.training.weights import Weights
 
@@ -39,22 +41,20 @@ class StackedNetwork:
         self, inputs: Tensor, weights: Mapping[str, Tensor], are_shared: bool = False
     ) -> Tensor:
         """[R, B, C]. inputs: [R, B, ...]; [B, ...] if all networks take the same."""
-        now = inputs.flatten(1 if are_shared else 2)
+        # Features come before samples: the gradient of a layer is then a fast product.
+        now = inputs.flatten(1 if are_shared else 2).mT
         for path, layer in self._layers:
             if isinstance(layer, nn.ReLU):
                 now = now.relu()
             if not isinstance(layer, nn.Linear):
                 continue
             weight, bias = weights[f"{path}.weight"], weights[f"{path}.bias"]
-            if now.dim() == 2:  # one product: the networks' outputs lie beside each other
-                outputs = F.linear(now, weight.flatten(0, 1), bias.flatten())
-                now = outputs.view(len(now), *bias.shape).transpose(0, 1)
-            elif weight.shape[1] < weight.shape[2]:
-                # Transposed: the gradient of a layer that narrows is then a fast product.
-                now = torch.baddbmm(bias[:, :, None], weight, now.transpose(1, 2)).transpose(1, 2)
+            if now.dim() == 2:
+                outputs = torch.addmm(bias.flatten()[:, None], weight.flatten(0, 1), now)
+                now = outputs.view(*bias.shape, -1)
             else:
-                now = torch.baddbmm(bias[:, None], now, weight.transpose(1, 2))
-        return now.float() if now.dtype == torch.bfloat16 else now
+                now = torch.baddbmm(bias[:, :, None], weight, now)
+        return now.mT.float() if now.dtype == torch.bfloat16 else now.mT
 
 
 def _has_stacked_form(layer: nn.Module) -> bool:
@@ -65,61 +65,34 @@ def _has_stacked_form(layer: nn.Module) -> bool:
     return type(layer) in LAYERS
 
 
-class StackedStep:
-    """One training step of R trials, whose settings differ in numbers alone."""
+class Part:
+    """Rows of a stack that lie beside each other, and whose losses differ in numbers alone."""
 
-    def __init__(
-        self,
-        configs: Sequence[TrialConfig],
-        network: Network,
-        weights: Weights,
-        device: torch.device,
-    ) -> None:
-        self._network = StackedNetwork(network)
-        self._weights = weights
-        self._method = configs[0].method
-        self._numbers = [torch.zeros(len(configs), 1, device=device) for _ in numbers(self._method)]
-        self.restart(configs)
+    def __init__(self, methods: Sequence[Method], device: torch.device) -> None:
+        self.method = methods[0]
+        self.prepares = self.method.overrides("prepare")
+        count = len(methods)
+        self._numbers = [torch.zeros(count, 1, device=device) for _ in numbers(self.method)]
+        self.restart(methods)
 
-    def restart(self, configs: Sequence[TrialConfig]) -> None:
+    def restart(self, methods: Sequence[Method]) -> None:
         """Take the numbers of other trials."""
-        rows = [list(numbers(config.method)) for config in configs]
+        rows = [list(numbers(method)) for method in methods]
         for ours, theirs in zip(self._numbers, zip(*rows, strict=True), strict=True):
             ours.copy_(torch.tensor(theirs)[:, None])
 
-    def take(
-        self, now: Choices, train: DeviceSplit, precision: AbstractContextManager[Any]
-    ) -> Tensor:
-        """Update the weights; the losses [R]. precision: of the network's pass."""
-        rows, size = now.train["labels"].shape
-        flat = {
-            name: values if name == "images" else values.flatten(0, 1)
-            for name, values in now.train.items()
-        }
-        found = train.batch(flat)
-        images = found.images.view(rows, size, *found.images.shape[1:])
-        batch = Batch(images, now.train["labels"], now.train["indices"], now.method)
-        if self._method.overrides("prepare"):
-            unused = torch.Generator()
-            batch = self._for_each(lambda method, own: method.prepare(own, unused), batch)
-        with precision:
-            logits = self._network.logits(batch.images, self._weights.leaves)
-        losses = self._losses(logits, batch.targets, now.progress)
-        self._weights.backward(losses.sum())
-        self._weights.update(now.learning_rate[:, None])
-        return losses.detach()
+    def prepared(self, batch: Batch) -> Batch:
+        """The trials' batches, all with a leading dimension, as the method prepares them."""
+        unused = torch.Generator()
+        return self._for_each(lambda method, own: method.prepare(own, unused), batch)
 
-    def predicted(self, inputs: Tensor) -> Tensor:
-        """[R, N, C]: what all networks make of the same samples [N, ...]."""
-        return self._network.logits(inputs, self._weights.leaves, are_shared=True)
-
-    def _losses(self, logits: Tensor, targets: Tensor | Mixed, progress: Tensor) -> Tensor:
+    def losses(self, logits: Tensor, targets: Tensor | Mixed, progress: Tensor) -> Tensor:
         """[R]. logits: [R, B, C]. targets: with a leading dimension."""
-        if not self._method.elementwise:
+        if not self.method.elementwise:
             return self._for_each(
                 lambda method, *own: method.loss_of(*own, progress), logits, targets
             )
-        method = with_numbers(self._method, iter(self._numbers))
+        method = with_numbers(self.method, iter(self._numbers))
         if not isinstance(targets, Mixed):
             return method.loss(logits, targets, progress).flatten()
         first, second = (
@@ -132,17 +105,93 @@ class StackedStep:
         """What a function gives of each trial's method and values, with a leading dimension."""
 
         def called(tensors: list[Tensor], *own: Any) -> Any:
-            method: Method = with_numbers(self._method, iter(tensors))
+            method: Method = with_numbers(self.method, iter(tensors))
             return function(method, *own)
 
         return for_each(called, [each[:, 0] for each in self._numbers], *values)
 
 
-def together(rows: Sequence[Choices]) -> Choices:
-    """The choices of all trials as one."""
-    train, method = (
-        {name: torch.stack([part[name] for part in parts], 1) for name in parts[0]}
-        for parts in ([row.train for row in rows], [row.method for row in rows])
-    )
-    rates = torch.stack([row.learning_rate for row in rows], 1)
-    return Choices(rows[0].progress, rates, train, {}, method)
+class StackedStep:
+    """One training step of R trials, those of a `loss_key` beside each other."""
+
+    def __init__(
+        self,
+        configs: Sequence[TrialConfig],
+        network: Network,
+        weights: Weights,
+        device: torch.device,
+    ) -> None:
+        self._network = StackedNetwork(network)
+        self._weights = weights
+        self._counts = list(Counter(map(loss_key, configs)).values())
+        self._parts = [Part(methods, device) for methods in self._methods(configs)]
+
+    def restart(self, configs: Sequence[TrialConfig]) -> None:
+        """Take the numbers of other trials."""
+        for part, methods in zip(self._parts, self._methods(configs), strict=True):
+            part.restart(methods)
+
+    def _methods(self, configs: Sequence[TrialConfig]) -> list[list[Method]]:
+        """Of each part."""
+        found = iter(configs)
+        return [[each.method for each in islice(found, count)] for count in self._counts]
+
+    def together(self, rows: Sequence[Choices]) -> Choices:
+        """The choices of all trials as one."""
+        train = _stacked([row.train for row in rows])
+        rates = torch.stack([row.learning_rate for row in rows], 1)
+        drawn: dict[str, Tensor] = {}
+        found = iter(rows)
+        for place, count in enumerate(self._counts):
+            own = _stacked([row.method for row in islice(found, count)])
+            drawn |= {f"{place}:{name}": values for name, values in own.items()}
+        return Choices(rows[0].progress, rates, train, {}, drawn)
+
+    def take(
+        self, now: Choices, train: DeviceSplit, precision: AbstractContextManager[Any]
+    ) -> Tensor:
+        """Update the weights; the losses [R]. precision: of the network's pass."""
+        shape = now.train["labels"].shape
+        flat = {
+            name: values if name == "images" else values.flatten(0, 1)
+            for name, values in now.train.items()
+        }
+        found = train.batch(flat).images
+        images = found.view(*shape, *found.shape[1:])
+        batches = self._prepared(now, images)
+        if any(part.prepares for part in self._parts):
+            images = torch.cat([batch.images for batch in batches])
+        with precision:
+            logits = self._network.logits(images, self._weights.leaves)
+        of_parts = zip(self._parts, torch.split(logits, self._counts), batches, strict=True)
+        losses = torch.cat(
+            [part.losses(own, batch.targets, now.progress) for part, own, batch in of_parts]
+        )
+        self._weights.backward(losses.sum())
+        self._weights.update(now.learning_rate[:, None])
+        return losses.detach()
+
+    def _prepared(self, now: Choices, images: Tensor) -> list[Batch]:
+        """Of each part, the batches of its trials as its method prepares them."""
+        found = []
+        start = 0
+        for place, (part, count) in enumerate(zip(self._parts, self._counts, strict=True)):
+            labels, indices = (now.train[name][start:][:count] for name in ("labels", "indices"))
+            drawn = {
+                name.partition(":")[2]: values
+                for name, values in now.method.items()
+                if name.partition(":")[0] == str(place)
+            }
+            batch = Batch(images[start:][:count], labels, indices, drawn)
+            found.append(part.prepared(batch) if part.prepares else batch)
+            start += count
+        return found
+
+    def predicted(self, inputs: Tensor) -> Tensor:
+        """[R, N, C]: what all networks make of the same samples [N, ...]."""
+        return self._network.logits(inputs, self._weights.leaves, are_shared=True)
+
+
+def _stacked(rows: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """By name, with a dimension for trials after the steps'."""
+    return {name: torch.stack([row[name] for row in rows], 1) for name in rows[0]}
