@@ -111,11 +111,11 @@ class Planned:
     folder: Path  # of its results
     prepared: Prepared
     stored: Study | None  # if it has begun
-    stacks: Stacks
     expected: dict[str, float] = field(default_factory=dict)  # of the budget, by label
     probed: ProbedStudy | None = None
     whole: Prediction | None = None  # by the probe: of all trials trained to their end
     stopped: Prediction | None = None  # of all trials, if the study stops some early
+    stacks: Stacks | None = None  # None: the first start decides
     lacks: str | None = None  # what `run` would say that this machine lacks
 
     @cached_property
@@ -150,6 +150,7 @@ def _planned(
         existing_study,
         prepare_data,
     )
+    from study.engine.probe import slots_here
     from study.engine.stack_size import stacks_of
     from study.machines.ray_session import ClusterError
     from study.store.place import check_place
@@ -161,11 +162,12 @@ def _planned(
     begun = digest_begun(study, folder, opened)
     prepared = prepare_data(study, file.name, Steps(errors), begun)
     stored = existing_study(study, file.name, folder, opened, prepared)
-    stacks = stacks_of(study, file.name, stored, prepared)
-    found = Planned(study, folder, prepared, stored, stacks)
+    found = Planned(study, folder, prepared, stored)
     if where.address is None:
         try:
             check_machine(study, folder, stored, where.cpus)
+            slots = partial(slots_here, study, where.cpus)
+            found = replace(found, stacks=stacks_of(study, file.name, stored, prepared, slots))
         except ClusterError as error:
             if probe:
                 raise
@@ -180,6 +182,7 @@ def with_probe(found: Planned, file_name: str, probe: bool, where: Where) -> Pla
     from study.analysis.prediction import predict
     from study.engine.budget import expected_costs
     from study.engine.probe import probe_here, probe_on_cluster, slots_here
+    from study.engine.stack_size import stacks_of
     from study.store.place import check_room
     from study.store.targets import Targets
 
@@ -195,7 +198,7 @@ def with_probe(found: Planned, file_name: str, probe: bool, where: Where) -> Pla
             from study.machines.nodes import alive_nodes
             from study.machines.ray_session import check_address, joined
             from study.machines.waiting import admitted
-            from study.schema.resources import slots as slots_on
+            from study.schema.resources import most_slots
 
             check_address(where.address)
             stack.enter_context(joined(where.address, {}, steps))
@@ -209,7 +212,9 @@ def with_probe(found: Planned, file_name: str, probe: bool, where: Where) -> Pla
                     errors.print(f"node {node['NodeManagerAddress']} is passed over: it {because}")
                 else:
                     nodes.append(node)
-            slots = max(slots_on(nodes, each) for each in spec.needs.values())
+            slots = most_slots(nodes, spec.needs.values())
+            stacks = stacks_of(spec, file_name, found.stored, found.prepared, lambda: slots)
+            found = replace(found, stacks=stacks)
             prober = partial(probe_on_cluster, targets=targets, off=off)
         elif probe:
             slots = slots_here(spec, where.cpus)
@@ -261,7 +266,7 @@ def _plain(found: Planned, explained: bool) -> dict[str, object]:
         },
         "trials": found.counts,
         "at_once": asdict(Busy.of(kept_busy(study))),
-        "stacks": {**asdict(found.stacks), "alone": study.alone},
+        "stacks": None if found.stacks is None else {**asdict(found.stacks), "alone": study.alone},
         "lacks": found.lacks,
         "explain": [row._asdict() for row in explain(study)] if explained else [],
         "warnings": [
@@ -294,7 +299,8 @@ def _print(found: Planned) -> None:
     )
     console.say(f"trials: {_done_text(found)}")
     console.say(f"at once: {busy_line(study)}.")
-    console.say(f"stacks: {found.stacks.line(study)}.")
+    when = "decided at the first start, by how many trials fit at once"
+    console.say(f"stacks: {when if found.stacks is None else found.stacks.line(study)}.")
     _print_data(study, found.prepared)
     _print_aims(study, found.prepared)
     _print_methods(study)
@@ -451,6 +457,6 @@ def print_prediction(found: Planned, output: Console) -> None:
     output.print(prediction_table(found.whole))
     for line in prediction_lines(found.whole, found.stopped, *limits):
         output.print(line)
-    if found.stacks.most is not None:
+    if found.stacks is not None and found.stacks.most is not None:
         output.print("All this is of trials that train alone: stacked, they take less.")
     output.print()

@@ -194,7 +194,6 @@ def _predict(
     from study.answer.phrases import counted
     from study.commands.plan import Planned, Where, print_prediction, with_probe
     from study.engine.preparation import check_machine
-    from study.engine.stack_size import stacks_of
     from study.store.targets import Targets
 
     file_name = asked.table.spec_file(entry.name, asked.short).name
@@ -205,8 +204,7 @@ def _predict(
     methods = counted(len(spec.variants), "method")
     errors.say(f"{spec.name}: {methods}, {counted(spec.trials, 'seed')} each")
     where = Where(place.address, place.wait, place.cpus)
-    planned = Planned(spec, folder, prepared, opened, stacks_of(spec, file_name, opened, prepared))
-    found = with_probe(planned, file_name, True, where)
+    found = with_probe(Planned(spec, folder, prepared, opened), file_name, True, where)
     print_prediction(found, errors)
 
 

@@ -4,7 +4,7 @@ spec, and what is recorded."""
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -223,12 +223,13 @@ def record_spec(
     directory: Path,
     prepared: Prepared,
     tracking: str | None,
+    slots: Callable[[], int],
     opened: Study | None = None,
 ) -> Study:
     """Write STUDY/study.yaml: the checked spec and recorded facts. Under the driver's lock.
 
-    Raises as `existing_study`, and as `stacks_of`. opened: the study as it was before the lock was
-    taken.
+    Raises as `existing_study`, and as `stacks_of`, by which `slots` is asked. opened: the study as
+    it was before the lock was taken.
     """
     now = datetime.now(UTC).isoformat(timespec="seconds")
     recorded = Recorded(id=uuid.uuid4().hex, created=now)
@@ -247,7 +248,7 @@ def record_spec(
             matters = matters_at_opening(stored)
             recorded = replace(recorded, matters_at_opening=matters)
     inputs = prepared.input_shape
-    stack = stacks_of(spec, file_name, stored, prepared).most
+    stack = stacks_of(spec, file_name, stored, prepared, slots).most
     recorded = replace(
         recorded,
         stack=stack,

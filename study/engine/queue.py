@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from study.analysis.ranking import Rules
 from study.engine.demand import may_be_asked
 from study.engine.proposing import Proposer, most_pending
-from study.engine.stacking import Batch, Stacking
+from study.engine.stacking import Batch, Stacking, Turn
 from study.store.ledger import MAX_DEATHS, Ledger
 from study.store.study import Study
 from study.store.trials import Listener, TrialRecord
@@ -59,7 +59,7 @@ class Queue:
         self._stacks: dict[str, list[TrialRecord]] = {}  # by name, as they were asked
         for record in records:
             self._know(record)
-        self._batches = self._stacking.unfinished(records)  # being asked, by label
+        self._batches = self._stacking.unfinished(records)  # being asked
         half_asked = {one.name for batch in self._batches.values() for one in batch.proposed}
         # Trials that a killed driver left RUNNING come first; trials to retry are put back here.
         running = sorted(records.running, key=lambda one: (one.started or 0.0, one.number))
@@ -109,49 +109,58 @@ class Queue:
 
     def _grouped(self, running: Iterable[TrialRecord]) -> list[Group]:
         """Each lone trial, and each stack with all its trials, in the order of these. A stack that
-        died too often is none any more; nor is one of several methods, of an earlier version."""
-        found: list[Group] = []
+        died too often is none any more."""
+        found: dict[str, Group] = {}
         for record in running:
             stack = record.stack
-            if stack is not None and any(group.stack == stack for group in found):
-                continue
-            rows = () if stack is None else tuple(self._now(self._stacks[stack]))
-            together = stack is not None and len({one.label for one in rows}) == 1
-            if together and all(one.deaths.get("stack", 0) < MAX_DEATHS["stack"] for one in rows):
-                found.append(Group(rows, stack))
+            rows = [] if stack is None else self._now(self._stacks[stack])
+            died = max((one.deaths.get("stack", 0) for one in rows), default=0)
+            if stack is None or died >= MAX_DEATHS["stack"]:
+                found[record.name] = Group((record,))
             else:
-                found.append(Group((record,)))
-        return found
+                found[stack] = Group(tuple(rows), stack)
+        return list(found.values())
 
     # ---- asking ----------------------------------------------------------------------------------
 
     def _ask(self, live: int) -> None:
-        """New trials of the method with the fewest, so that all advance together; what is half
-        asked comes first."""
+        """New trials of the methods with the fewest, so that all advance together."""
         waits = self.is_drafting = False
-        for label in sorted(self._asked, key=lambda of: (of not in self._batches, self._asked[of])):
-            left = self._spec.trials - self._asked[label]
-            if label not in self._batches:
-                if not left:
-                    continue
-                more = self._may_be_asked([label])
-                full = min(left, self._stacking.rows[label])
+        for turn in self._turns():
+            if turn not in self._batches:
+                more = self._may_be_asked(turn)
+                counts = self._stacking.counts(self._asked, more)
+                left = {label: self._spec.trials - self._asked[label] for label in turn}
+                full = sum(self._stacking.counts(self._asked, left).values())
                 # A stack that only waits in advance waits until it is whole.
-                if not more[label] or (live >= self._slots() and more[label] < full):
+                if not counts or (live >= self._slots() and sum(counts.values()) < full):
                     waits = True
                     continue
                 for each in self._listeners:
-                    more = each.may_begin_of(more)
-                if not more[label]:
+                    counts = each.may_begin_of(counts)
+                if not any(counts.values()):
                     break
-                first = self._asked[label]
-                self._batches[label] = Batch(list(range(first, first + min(full, more[label]))))
-            if self._is_proposed(label):
-                self._again += self._grouped(self._recorded(label))
+                places = []
+                for label, count in counts.items():
+                    first = self._asked[label]
+                    places += [(label, number) for number in range(first, first + count)]
+                self._batches[turn] = Batch(places)
+            if self._is_proposed(self._batches[turn]):
+                self._again += self._grouped(self._recorded(self._batches.pop(turn)))
                 return
             self.is_drafting = True
         if waits and not self.is_drafting:
             self._tell_idle(live)
+
+    def _turns(self) -> list[Turn]:
+        """Those that are not full; what is half asked comes first, then who has the fewest."""
+        asked = {label: count for label, count in self._asked.items() if count < self._spec.trials}
+        fewest = {
+            turn: min(asked[label] for label in turn if label in asked)
+            for turn in self._stacking.turns
+            if asked.keys() & turn
+        }
+        return sorted(fewest, key=lambda turn: (turn not in self._batches, fewest[turn]))
 
     def _may_be_asked(self, labels: Iterable[str]) -> dict[str, int]:
         """How many more of each could begin now."""
@@ -160,10 +169,9 @@ class Queue:
             for label in labels
         }
 
-    def _is_proposed(self, label: str) -> bool:
-        """Whether all of the method's batch are proposed; what is worked out takes its time."""
-        batch = self._batches[label]
-        for number in batch.numbers[len(batch.proposed) :]:
+    def _is_proposed(self, batch: Batch) -> bool:
+        """Whether all of the batch are proposed; what is worked out takes its time."""
+        for label, number in batch.places[len(batch.proposed) :]:
             params = self._proposer.proposal(label, number)
             if params is None:
                 return False
@@ -171,12 +179,10 @@ class Queue:
             self._proposer.see(batch.proposed[-1])
         return True
 
-    def _recorded(self, label: str) -> list[TrialRecord]:
-        """The trials of the method's batch, in the ledger. With the first the others are named, so
-        that a restart asks what a kill left out."""
-        batch = self._batches.pop(label)
-        stacks = self._stacking.stacks(batch.proposed) if len(batch.numbers) > 1 else {}
-        space = self._spec.variant(label).space.distributions
+    def _recorded(self, batch: Batch) -> list[TrialRecord]:
+        """The trials of the batch, in the ledger. With the first the others are named, so that a
+        restart asks what a kill left out."""
+        stacks = self._stacking.stacks(batch.proposed) if len(batch.places) > 1 else {}
         found = batch.proposed[: batch.recorded]
         for one in batch.proposed[batch.recorded :]:
             facts: dict[str, object] = {}
@@ -184,8 +190,9 @@ class Queue:
                 facts["stack"] = stacks[one.name]
             if not found and stacks:
                 facts["together"] = [each.name for each in batch.proposed]
-            found.append(self._ledger.add(label, one.params, space, **facts))
-            self._asked[label] += 1
+            space = self._spec.variant(one.label).space.distributions
+            found.append(self._ledger.add(one.label, one.params, space, **facts))
+            self._asked[one.label] += 1
             self._know(found[-1])
         return found
 

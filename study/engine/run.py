@@ -28,13 +28,13 @@ from study.engine.preparation import (
     prepare_data,
     record_spec,
 )
-from study.engine.probe import probe_here, probe_on_cluster
+from study.engine.probe import probe_here, probe_on_cluster, slots_here
 from study.engine.stack_size import stacks_of
 from study.machines.admission import fit_again, needed_of
 from study.machines.autoscaler import Demand, asking
 from study.machines.fit_nodes import PATIENCE, FitNodes
 from study.machines.guarded import Unfit, guarded
-from study.machines.nodes import PROBE, send_as_source
+from study.machines.nodes import PROBE, alive_nodes, send_as_source
 from study.machines.ray_job import check_job
 from study.machines.ray_session import check_address, control_store, joined, set_environment
 from study.machines.stopping import Stopping, temporary_folder
@@ -42,6 +42,7 @@ from study.machines.waiting import admitted
 from study.machines.watching import watched
 from study.schema.errors import LedgerError
 from study.schema.explain import kept_line
+from study.schema.resources import most_slots
 from study.schema.spec import StudySpec
 from study.schema.uris import resolve_uri
 from study.schema.wait import NO_WAIT, Wait
@@ -111,14 +112,15 @@ def run_study(
     if stored is None:
         for note in data_notes(spec.data, prepared):
             display.say(f"warning: {note}")
-    stacks_of(spec, file_name, stored, prepared)  # refuses what takes too long
     expected: dict[str, float] = {}
     room = partial(check_room, file_name, directory)
+    slots = partial(slots_here, spec, cpus)
     if address is None:  # before anything is written
         with display.steps() as steps:
             if any(each.gpu for each in spec.needs.values()):
                 steps("trying the GPU")
             check_machine(spec, directory, stored, cpus)
+            stacks_of(spec, file_name, stored, prepared, slots)  # refuses what takes too long
             probe = partial(probe_here, targets=targets)
             expected = expected_costs(
                 spec, file_name, stored, prepared.digest, steps, probe, room=room
@@ -135,12 +137,14 @@ def run_study(
     ):
         if address is not None:
             off = [unfit.node for unfit in cluster.unfit]
+            fit = [node for node in alive_nodes() if node["NodeID"] not in off]
+            slots = partial(most_slots, fit, spec.needs.values())
             probe = partial(probe_on_cluster, targets=targets, off=off)
             expected = expected_costs(
                 spec, file_name, stored, prepared.digest, steps, probe, room=room
             )
         steps("opening the ledger")
-        study = record_spec(spec, file_name, directory, prepared, tracking, stored)
+        study = record_spec(spec, file_name, directory, prepared, tracking, slots, stored)
         stopping.resume = stopping.resume or _resumes(study, asked_address, cpus, wait)
         ledger = _open_ledger(study, display)
         _remove_leftovers(study, ledger.trials())

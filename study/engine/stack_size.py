@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from study.engine.probe import settings_of
-from study.engine.stacking import MOST, rows_of
+from study.engine.proposing import most_pending, trials_without_results
+from study.engine.stacking import numbers_in
 from study.schema.errors import located
 from study.schema.spec import StudySpec, alone_in_words
 from study.schema.variant import with_values
 from study.store.recorded import Stacked
 from study.store.study import Study
 from trainables.config import TrialConfig
+from trainables.kinds import count_of
 from trainables.loading.cache import Prepared
 from trainables.loading.frozen import backbone_of
 from trainables.models.shared.whole_module import network_of
 from trainables.problems import FieldError
 
-LEAST = 4  # of a method, by `auto`: fewer hardly pay (`python -m benchmarks.stacks`)
-# A stack that dies is trained again from its beginning. Eight trials with the most steps, or the
+MOST = 256  # trials in a stack, by `auto`
+LEAST = 4  # of a method: fewer hardly pay (`python -m benchmarks.stacks`)
+# A stack that dies is trained again from its beginning. BRIEF trials with the most steps, or the
 # most weights times samples seen, take about half a minute, as long as a lone trial may repeat:
 # measured were .25 to .5 ms a step of a small mlp, and .9 s a trial of 2e9 (benchmarks/RESULTS.md).
+BRIEF = 8
 MOST_STEPS = 10_000
 MOST_WORK = 5e9
 
@@ -37,65 +41,85 @@ class Stacks:
     def line(self, spec: StudySpec) -> str:
         if self.most is None:
             return f"none, each trial is trained alone ({self.why})"
-        rows = max(rows_of(spec, label, self.most.trials) for label in spec.stackable)
-        line = f"up to {rows} trials of a method are trained as one program, on one slot"
+        numbers = numbers_in(spec, self.most.trials)
+        methods = min(len(spec.stackable), self.most.trials // numbers)
+        as_one = "trials are trained as one program, with the resources of one trial"
+        line = f"up to {numbers * methods} {as_one}: {numbers} of {count_of(methods, 'methods')}"
         if alone := spec.alone:
             line += f"; alone are {', '.join(alone)} ({alone_in_words(alone)})"
         return line
 
 
-def stacks_of(spec: StudySpec, file_name: str, stored: Study | None, prepared: Prepared) -> Stacks:
+def stacks_of(
+    spec: StudySpec,
+    file_name: str,
+    stored: Study | None,
+    prepared: Prepared,
+    slots: Callable[[], int],
+) -> Stacks:
     """As recorded by a study that has trained, else what is to be recorded.
 
-    stored: the study as it exists. Raises SpecError if what is asked would take too long.
+    stored: the study as it exists. slots: returns how many trials fit at once. Raises SpecError if
+    what is asked would take too long.
     """
     if stored is not None and stored.traces.trained:
-        recorded = "as the study began" if spec.stack == "auto" else "stack: off"
-        return Stacks(stored.recorded.stack, recorded)
+        why = "as the study began" if spec.stack == "auto" else "stack: off"
+        return Stacks(stored.recorded.stack, why)
     if spec.stack == "off":
         return Stacks(None, "stack: off")
     device = "gpu" if any(spec.resources_of(label).gpu for label in spec.stackable) else "cpu"
+    if (none := _why_none(spec, device)) is not None:
+        return Stacks(None, none)
+    held, too_long = min(_held(spec, prepared))
     if isinstance(spec.stack, int):
-        if why := _too_long(spec, prepared):
+        if held < BRIEF:
             with located(file_name):
-                raise FieldError("stack", why, "Write off.")
+                raise FieldError("stack", too_long, "Write off.")
         return Stacks(Stacked(spec.stack, device))
-    if why := _why_none(spec, prepared, device):
-        return Stacks(None, why)
-    return Stacks(Stacked(MOST, device))
+    if held < BRIEF:
+        return Stacks(None, too_long)
+    # As many as leave a stack for each slot.
+    found = slots()
+    at_once = len(spec.stackable) * min(_at_once(spec, label) for label in spec.stackable)
+    rows = min(math.ceil(at_once / max(1, found)), held, MOST)
+    numbers = numbers_in(spec, rows)
+    if numbers < LEAST:
+        has = f"with one for each of {count_of(found, 'slots')} a stack has {numbers}"
+        return Stacks(None, f"{has} of a method, and fewer than {LEAST} hardly pay")
+    return Stacks(Stacked(min(rows, numbers * len(spec.stackable)), device, found))
 
 
-def _why_none(spec: StudySpec, prepared: Prepared, device: str) -> str | None:
-    """Why `auto` makes no stacks."""
+def _why_none(spec: StudySpec, device: str) -> str | None:
+    """Why there are no stacks, apart from how long trials are and how many."""
     if not spec.stackable:
         return alone_in_words(spec.alone)
-    if spec.early_stopping is not None:
+    if spec.stack == "auto" and spec.early_stopping is not None:
         return "early_stopping ends trials one by one"
-    if device == "gpu":
+    if spec.stack == "auto" and device == "gpu":
         return "stacks were not measured on a GPU yet; `stack: K` makes them"
-    if (rows := max(rows_of(spec, label, MOST) for label in spec.stackable)) < LEAST:
-        return f"a stack has {rows} of a method, and fewer than {LEAST} hardly pay"
-    return _too_long(spec, prepared)
-
-
-def _too_long(spec: StudySpec, prepared: Prepared) -> str | None:
-    """Why a stack that dies could not be trained again from its beginning."""
-    for trial in _trials(spec):
-        data = backbone_of(trial.model, prepared)[1] if trial.model.frozen else prepared
-        samples = trial.epochs * data.sizes["train"]
-        steps = math.ceil(samples / trial.batch_size)
-        if steps > MOST_STEPS:
-            return f"a trial takes {steps:,} steps, and of more than {MOST_STEPS:,} it trains alone"
-        network = network_of(trial.model, data.input_shape, data.num_classes)
-        weights = sum(each.numel() for each in network.parameters())
-        if (work := weights * samples) > MOST_WORK:
-            found = f"{weights:,} weights see {samples:,} samples: {work:.2g}"
-            return f"{found}, and above {MOST_WORK:.2g} a trial trains alone"
     return None
 
 
-def _trials(spec: StudySpec) -> Iterator[TrialConfig]:
-    """The largest trials of each method, and others."""
+def _at_once(spec: StudySpec, label: str) -> int:
+    """How many trials of a method may be in training together."""
+    learns = trials_without_results(spec, label) < spec.trials
+    return min(spec.trials, most_pending(spec)) if learns else spec.trials
+
+
+def _held(spec: StudySpec, prepared: Prepared) -> Iterator[tuple[int, str]]:
+    """How many trials a stack may have that is soon trained again, by the largest of each method
+    and others; and why, if those are not BRIEF."""
     for label in spec.stackable:
         for _, setting in settings_of(spec.variant(label).space):
-            yield TrialConfig.from_mapping(with_values(spec.trial_mapping(label), setting))
+            trial = TrialConfig.from_mapping(with_values(spec.trial_mapping(label), setting))
+            data = backbone_of(trial.model, prepared)[1] if trial.model.frozen else prepared
+            samples = trial.epochs * data.sizes["train"]
+            steps = math.ceil(samples / trial.batch_size)
+            why = f"a trial takes {steps:,} steps, and of more than {MOST_STEPS:,} it trains alone"
+            yield BRIEF * MOST_STEPS // steps, why
+            network = network_of(trial.model, data.input_shape, data.num_classes)
+            weights = sum(each.numel() for each in network.parameters())
+            work = weights * samples
+            found = f"{weights:,} weights see {samples:,} samples: {work:.2g}"
+            why = f"{found}, and above {MOST_WORK:.2g} a trial trains alone"
+            yield int(BRIEF * MOST_WORK // work), why

@@ -23,7 +23,7 @@ def both_sigkill(stage: Stage) -> Strike:
 
 
 class Stacks(Ground):
-    """Four trials of each of three methods in a stack, which lasts some seconds."""
+    """Two numbers of three methods in a stack, which lasts some seconds."""
 
     faults: ClassVar = {
         f"stacked_{kind}": fault
@@ -31,7 +31,7 @@ class Stacks(Ground):
     }
     study: ClassVar[dict[str, Any]] = {
         "model": {"name": "mlp", "width": 256},
-        "stack": 4,
+        "stack": 6,
         "trials": 8,
         "epochs": 120,
         "checkpoint_seconds": 0.5,

@@ -87,7 +87,7 @@ def packs(folder: Path) -> dict[str, Any]:
 def recorded(spec: StudySpec, directory: Path) -> Study:
     directory.mkdir()
     prepared = prepare_data(spec, "study.yaml", Steps(Console()))
-    return record_spec(spec, "study.yaml", directory, prepared, None)
+    return record_spec(spec, "study.yaml", directory, prepared, None, lambda: 2)
 
 
 def search(storage: Path, name: str = "small", told: Any = TOLD, **keys: Any) -> Study:

@@ -10,7 +10,7 @@ from optuna.distributions import FloatDistribution
 
 from search_spaces import strict_yaml
 from study.answer.confirmation import results_of
-from study.engine import stack_size
+from study.engine import probe, run, stack_size
 from study.engine.candidates import Asked, confirming_spec
 from study.engine.stack_size import Stacks, stacks_of
 from study.schema.errors import SpecError
@@ -22,7 +22,6 @@ from tests.study.schema.specs import small
 from trainables.loading.cache import Prepared, prepare
 
 RATE = FloatDistribution(0.01, 0.5, log=True)
-LOW = {"low": 0.01, "high": 0.5, "log": True}
 
 
 @pytest.fixture(scope="module")
@@ -30,32 +29,45 @@ def prepared() -> Prepared:
     return prepare(small().data, 0)
 
 
-def decided(prepared: Prepared, **keys: Any) -> Stacks:
-    return stacks_of(small(**keys), "study.yaml", None, prepared)
+def decided(prepared: Prepared, slots: int = 2, **keys: Any) -> Stacks:
+    return stacks_of(small(**keys), "study.yaml", None, prepared, lambda: slots)
 
 
 # small() has four methods, of which one searches nothing. TPE waits for a sixth of the trials.
 @pytest.mark.parametrize(
-    ("keys", "most"),
+    ("keys", "slots", "most"),
     [
-        ({"trials": 24}, 8),
-        ({"trials": 3, "sampler": {"name": "random"}}, None),
-        ({"trials": 1}, None),
-        ({"trials": 18, "methods": ["focal"], "search_space": {"optimizer.lr": LOW}}, None),
-        ({"trials": 24, "methods": ["focal"], "search_space": {"optimizer.lr": LOW}}, 8),
-        ({"trials": 24, "methods": ["gamma_net"]}, None),
-        ({"trials": 24, "model": "cnn"}, None),
-        ({"trials": 24, "early_stopping": {}}, None),
-        ({"trials": 24, "resources": {"gpu": 1}}, None),
-        ({"trials": 24, "stack": "off"}, None),
-        ({"trials": 24, "stack": 30}, 30),
+        ({"trials": 24}, 1, 16),  # 4 of each method wait: on one slot all of them
+        ({"trials": 24}, 2, 8),
+        ({"trials": 24}, 4, 4),
+        ({"trials": 24}, 16, None),  # one for each slot
+        ({"trials": 200}, 4, 32),  # 34 of each wait, of which one stack takes 8
+        ({"trials": 200, "sampler": {"pending": 8}}, 4, 8),
+        (
+            {"trials": 200, "sampler": {"name": "random"}, "epochs": 9},
+            4,
+            200,
+        ),  # none waits: a quarter
+        ({"trials": 2000, "sampler": {"name": "random"}, "epochs": 9}, 4, 256),  # no stack has more
+        ({"trials": 3, "sampler": {"name": "random"}}, 2, None),
+        ({"trials": 1}, 1, None),
+        ({"trials": 24, "methods": ["focal", "gamma_net"]}, 1, 4),
+        ({"trials": 24, "methods": ["focal", "gamma_net"]}, 2, None),
+        ({"trials": 24, "methods": ["gamma_net"]}, 2, None),
+        ({"trials": 24, "methods": ["cross_entropy"]}, 4, 6),  # is repeated: nobody waits
+        ({"trials": 24, "model": "cnn"}, 2, None),
+        ({"trials": 24, "early_stopping": {}}, 2, None),
+        ({"trials": 24, "resources": {"gpu": 1}}, 2, None),
+        ({"trials": 24, "stack": "off"}, 2, None),
+        ({"trials": 24, "stack": 30}, 4, 30),
     ],
 )
-def test_small_trials_are_stacked(
-    prepared: Prepared, keys: dict[str, Any], most: int | None
+def test_every_slot_has_a_stack_to_train(
+    prepared: Prepared, keys: dict[str, Any], slots: int, most: int | None
 ) -> None:
-    found = decided(prepared, **keys)
-    assert found.most == (None if most is None else Stacked(most, "cpu"))
+    found = decided(prepared, slots, **keys)
+    asked = keys.get("stack", "auto") != "auto"
+    assert found.most == (None if most is None else Stacked(most, "cpu", None if asked else slots))
     assert bool(found.why) == (most is None)
     assert decided(prepared, stack=8, resources={"gpu": 1}).most == Stacked(8, "gpu")
 
@@ -80,6 +92,17 @@ def test_a_long_training_is_not_stacked(prepared: Prepared, approved: Callable[.
     approved("\n".join(found))
 
 
+def test_a_stack_is_short_enough_to_be_trained_again(prepared: Prepared) -> None:
+    """9,610 weights that see 20 * 1,151 samples are 2.21e8, of 4e10 in all; 240 epochs in
+    batches of 64 are 4,317 steps, of 80,000."""
+    random = {"trials": 200, "sampler": {"name": "random"}}
+    small_net = {"model": {"name": "mlp", "width": 8}}
+    assert decided(prepared, slots=1, epochs=20, **random).most == Stacked(180, "cpu", 1)
+    assert decided(prepared, slots=1, epochs=240, **random, **small_net).most == Stacked(
+        18, "cpu", 1
+    )
+
+
 def recorded(study: Path) -> tuple[Any, Any]:
     plain = strict_yaml.read(study / "study.yaml")["recorded"]
     return plain.get("stack"), plain["meaning"]["stack"]
@@ -100,16 +123,17 @@ def test_it_is_decided_once(
 ) -> None:
     """On another machine the study goes on as it began, and another number is another study."""
     keys = {"methods": ["focal", "brier"], "epochs": 1, "trials": 2, "sampler": {"pending": 8}}
+    monkeypatch.setattr(run, "slots_here", lambda spec, cpus: 1)
     spec = write_spec(tmp_path / "small.yaml", **{**keys, "trials": 4, **first})
     here("run", spec, "--storage", tmp_path)
     was = recorded(tmp_path / "small")
     expected: Any = first.get("stack", 8)
-    assert was == (
-        None if expected == "off" else {"trials": expected, "device": "cpu"},
-        expected,
-    )
+    slots = {} if first else {"slots": 1}
+    facts = None if expected == "off" else {"trials": expected, "device": "cpu", **slots}
+    assert was == (facts, expected)
     opened = open_directory(tmp_path / "small", "small")
     assert opened.stack == (None if expected == "off" else expected)
+    monkeypatch.setattr(run, "slots_here", lambda spec, cpus: 64)
     monkeypatch.setattr(stack_size, "MOST_STEPS", 1)
     spec = write_spec(tmp_path / "small.yaml", **{**keys, "trials": 5, **then})
     shown = here("run", spec, "--storage", tmp_path, check=2 if said else 0)
@@ -125,37 +149,42 @@ def at(storage: Path) -> tuple[str, str]:
     return "--storage", str(storage)
 
 
-AS_ONE = "of a method are trained as one program, on one slot"
+AS_ONE = "are trained as one program, with the resources of one trial"
 ALONE = "none, each trial is trained alone"
 
 
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"trials": 24}, f"up to 4 trials {AS_ONE}."),
+        ({"trials": 24}, f"up to 4 trials {AS_ONE}: 4 of 1 method."),
         (
             {"methods": ["focal", "brier", "gamma_net"], "trials": 24},
-            f"up to 4 trials {AS_ONE}; alone are gamma_net (",
+            f"up to 4 trials {AS_ONE}: 4 of 1 method; alone are gamma_net (",
         ),
-        ({"stack": 2}, f"up to 2 trials {AS_ONE}."),
+        ({"stack": 2}, f"up to 2 trials {AS_ONE}: 2 of 1 method."),
         ({"model": "cnn"}, f"{ALONE} (cnn has no stacked form)."),
         ({"early_stopping": {}, "epochs": 5}, f"{ALONE} (early_stopping ends trials one by one)."),
         ({"stack": "off"}, f"{ALONE} (stack: off)."),
-        ({"trials": 2}, f"{ALONE} (a stack has 2 of a method, and fewer than 4 hardly pay)."),
+        (
+            {"trials": 2},
+            f"{ALONE} (with one for each of 2 slots a stack has 2 of a method, and fewer than 4",
+        ),
     ],
 )
 def test_plan_says_what_stacks_there_will_be(
-    tmp_path: Path, keys: dict[str, Any], said: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: dict[str, Any], said: str
 ) -> None:
+    monkeypatch.setattr(probe, "slots_here", lambda spec, cpus: 2)
     shown = planned(tmp_path, **keys)
     (line,) = [line for line in shown.splitlines() if line.startswith("stacks: ")]
     assert said in line
 
 
-def test_plan_says_it_to_programs(tmp_path: Path) -> None:
+def test_plan_says_it_to_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "slots_here", lambda spec, cpus: 2)
     spec = write_spec(tmp_path / "small.yaml", trials=24, methods=["focal", "brier", "gamma_net"])
     found = here_json("plan", spec, *at(tmp_path))["stacks"]
-    assert found["most"] == {"trials": 8, "device": "cpu"} and found["why"] == ""
+    assert found["most"] == {"trials": 4, "device": "cpu", "slots": 2} and found["why"] == ""
     assert list(found["alone"]) == ["gamma_net"]
     spec = write_spec(tmp_path / "small.yaml", model="cnn")
     found = here_json("plan", spec, *at(tmp_path))["stacks"]
