@@ -65,8 +65,6 @@ def stacks_of(
     if stored is not None and stored.traces.trained:
         why = "as the study began" if spec.stack == "auto" else "stack: off"
         return Stacks(stored.recorded.stack, why)
-    if spec.stack == "off":
-        return Stacks(None, "stack: off")
     device = "gpu" if any(spec.resources_of(label).gpu for label in spec.stackable) else "cpu"
     if (none := _why_none(spec, device)) is not None:
         return Stacks(None, none)
@@ -91,6 +89,8 @@ def stacks_of(
 
 def _why_none(spec: StudySpec, device: str) -> str | None:
     """Why there are no stacks, apart from how long trials are and how many."""
+    if spec.stack == "off":
+        return "stack: off"
     if not spec.stackable:
         return alone_in_words(spec.alone)
     if spec.stack == "auto" and spec.early_stopping is not None:

@@ -67,12 +67,8 @@ class Stacking:
 
         asked: how many each label has. more: how many may be asked now, of some of them.
         """
-        full = {
-            label: min(
-                self.numbers if label in self.labels else 1, self._spec.trials - asked[label]
-            )
-            for label in more
-        }
+        most = {label: self.numbers if label in self.labels else 1 for label in more}
+        full = {label: min(most[label], self._spec.trials - asked[label]) for label in more}
         found = {label: min(full[label], count) for label, count in more.items() if count}
         whole = [label for label, count in found.items() if count == full[label]]
         taken = sorted(whole or found, key=lambda label: asked[label])[: self.methods]
