@@ -1,7 +1,7 @@
 """Which trials of a study count, and how they rank: front, knee, best and every choice ask here.
 
-A complete trial is set aside if it guesses or violates a constraint. It stays in the ledger and is
-shown as set aside; it is on no front, is never selected and never confirmed.
+A complete trial is set aside if it guesses, violates a constraint, or is no rival of the best. It
+stays in the ledger and is shown as set aside; it is on no front and is never selected.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from study.analysis.pareto import (
     trial_costs,
     worst_point,
 )
+from study.analysis.rival import Guard, guard_of
 from study.schema.condition import ROUNDING, Condition
 from study.schema.objective import Objective, as_served
 from study.store.given import LEFT_OUT
@@ -42,6 +43,7 @@ class Rules:
     samples: int = 0
     grouped: bool = False  # whether samples belong together
     least_of_groups: float | None = None  # `least_accuracy`, where there are groups
+    guard: Guard | None = None
 
     @cached_property
     def least_accuracy(self) -> float | None:
@@ -83,7 +85,19 @@ class Rules:
     def set_aside(
         self, records: Sequence[TrialRecord], best: Mapping[str, float] | None = None
     ) -> Reasons:
-        """Why complete trials do not count. best: of the whole study, if `records` is a part."""
+        """Why complete trials do not count. best: of the whole study, if `records` is a part, which
+        has then its front."""
+        found = self.violating(records, best)
+        if self.guard is not None:
+            others = [one for one in complete(records) if one.name not in found]
+            found |= self.guard.set_aside(others)
+        return found
+
+    def violating(
+        self, records: Sequence[TrialRecord], best: Mapping[str, float] | None = None
+    ) -> Reasons:
+        """Why complete trials do not count, whatever the others are: they guess, or violate a
+        constraint. best: as above."""
         if best is None:
             best = self.best(records)
         reasons = {record.name: self._reason(record, best) for record in complete(records)}
@@ -144,6 +158,7 @@ def rules_of(study: Study) -> Rules:
         recorded.measured("validation"),
         recorded.groups is not None,
         recorded.least_accuracy,
+        guard_of(study),
     )
 
 
@@ -166,10 +181,18 @@ class Ranking:
     @cached_property
     def set_aside(self) -> Reasons:
         """Why complete trials do not count: by rule, or left out of objectives given afterwards."""
+        return {**self._left_out, **self.by_rule}
+
+    @cached_property
+    def refused(self) -> Reasons:
+        """Why trials are not confirmed even by name: as `set_aside`, but for no rivals."""
+        return {**self._left_out, **self.rules.violating(self.records)}
+
+    @property
+    def _left_out(self) -> Reasons:
         if self.study.given is None:
-            return self.by_rule
-        left = {name: f"{LEFT_OUT}: {why}" for name, why in self.study.given.left_out.items()}
-        return {**left, **self.by_rule}
+            return {}
+        return {name: f"{LEFT_OUT}: {why}" for name, why in self.study.given.left_out.items()}
 
     @cached_property
     def eligible(self) -> list[TrialRecord]:
@@ -204,8 +227,12 @@ class Ranking:
 
     @cached_property
     def defaults_that_count(self) -> list[TrialRecord]:
-        """The defaults that count, judged among themselves; none until all ended."""
-        return measured_in(self.rules.eligible(self.defaults or []), self.study.objectives)
+        """The defaults that guess not and violate nothing, judged among themselves; none until all
+        ended."""
+        defaults = self.defaults or []
+        violating = self.rules.violating(defaults)
+        kept = [one for one in complete(defaults) if one.name not in violating]
+        return measured_in(kept, self.study.objectives)
 
     @cached_property
     def defaults(self) -> list[TrialRecord] | None:
@@ -278,7 +305,8 @@ def on_a_front(study: Study, eligible: Sequence[TrialRecord]) -> list[TrialRecor
 
 
 def set_aside_line(reasons: Reasons) -> str:
-    """`7 trials are set aside: 2 guess, 5 violate a constraint.`; empty for none.
+    """`7 trials are set aside: 2 guess, 5 violate a constraint, 1 is no rival of the best.`; empty
+    for none.
 
     Then those left out, by reason.
     """
@@ -294,11 +322,16 @@ def set_aside_line(reasons: Reasons) -> str:
 
 def _by_rule_line(reasons: Sequence[str]) -> str:
     guessing = sum(reason.startswith("guesses") for reason in reasons)
-    violating = len(reasons) - guessing
+    far = sum(reason.startswith("no rival") for reason in reasons)
+    violating = len(reasons) - guessing - far
     parts = []
     if guessing:
         parts.append(f"{guessing} guess{'es' * (guessing == 1)}")
     if violating:
         parts.append(f"{violating} violate{'s' * (violating == 1)} a constraint")
+    if far:
+        parts.append(
+            "1 is no rival of the best" if far == 1 else f"{far} are no rivals of the best"
+        )
     trials = f"{len(reasons)} trials are" if len(reasons) > 1 else "1 trial is"
     return f"{trials} set aside: {', '.join(parts)}."

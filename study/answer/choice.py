@@ -9,7 +9,7 @@ from functools import partial
 from study.analysis.ranking import Ranking, Reasons, rules_of, set_aside_line
 from study.analysis.rule import TakenTrial, decide
 from study.analysis.selection import NotWorse, pick
-from study.answer.confirmation import Confirmation, Confirmed, Results, moments
+from study.answer.confirmation import DEFAULT, Confirmation, Confirmed, Results, moments
 from study.answer.phrases import counted
 from study.schema.objective import Objective
 from study.store.confirmed import RESTORE
@@ -122,11 +122,24 @@ def _selected(
 
 
 def rows_that_count(study: Study, rows: Sequence[Confirmed]) -> tuple[list[Confirmed], Reasons]:
-    """The rows that count, by means over seeds on validation; and why others do not, by label."""
+    """The rows that count, by means over seeds on validation; and why others do not, by label.
+
+    A default is what the others are compared with: it counts, however far from the best it is.
+    """
     measured = [row for row in rows if row.records]
     rules = rules_of(study)
-    aside = rules.set_aside([mean_of(row) for row in measured])
-    reasons = {row.label: aside[name] for row in measured if (name := mean_of(row).name) in aside}
+    means = {row.label: mean_of(row) for row in measured}
+    violating = rules.violating([*means.values()])
+    aside = rules.set_aside([*means.values()])
+    reasons = {}
+    for row in measured:
+        why = (
+            violating
+            if row.role in ("default", "baseline") or row.label.endswith(DEFAULT)
+            else aside
+        )
+        if reason := why.get(means[row.label].name):
+            reasons[row.label] = reason
     return [row for row in measured if row.label not in reasons], reasons
 
 

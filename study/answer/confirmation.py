@@ -176,7 +176,7 @@ def _confirmation(search: Study, searched: Trials, confirming: Study) -> Confirm
     rows = []
     for entry in confirming.plain["methods"]:
         label = entry["label"]
-        candidate = _candidate(entry, named)
+        candidate = candidate_of(entry, named)
         role = "baseline" if entry["name"] == BASELINE else "default"
         if candidate is not None:
             role = "candidate"
@@ -218,8 +218,13 @@ def _row(
     return Confirmed(label, role, candidate, done, tests, shifts, sizes, dropped, said)
 
 
-def _candidate(entry: Mapping[str, Any], searched: Mapping[str, TrialRecord]) -> TrialRecord | None:
-    """The trial that an entry retrains. Raises SpecError if the study's trial has other values."""
+def candidate_of(
+    entry: Mapping[str, Any], searched: Mapping[str, TrialRecord]
+) -> TrialRecord | None:
+    """The trial that an entry of `methods` retrains; None for a default.
+
+    Raises SpecError if the study's trial has other values.
+    """
     found = re.fullmatch(rf"(.+)_(\d{{4,}})({DEFAULT})?", entry["label"])
     if found is None:
         return None

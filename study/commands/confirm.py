@@ -25,6 +25,7 @@ from study.schema.objective import (
 from study.terminal.console import (
     FAILED,
     INTERRUPTED,
+    OurConsole,
     console,
     cpus_option,
     errors,
@@ -42,6 +43,7 @@ from study.terminal.waiting import wait_options
 if TYPE_CHECKING:
     from study.answer.confirmation import Confirmation, Confirmed, Moments
     from study.answer.sizes import Floors, Sizes
+    from study.engine.confirm_work import Work
     from study.schema.wait import Wait
     from study.store.study import Study
     from study.uncertainty.intervals import Floor
@@ -83,6 +85,9 @@ SHOWN_OF_SHIFT = (
     metavar="S",
     help="Fresh seeds per candidate; default: 3.",
 )
+@click.option(
+    "--dry-run", is_flag=True, help="Say what would be trained and measured, and do nothing."
+)
 @click.option("--address", metavar="A", help="Ray cluster to train on; default: this machine.")
 @wait_options
 @cpus_option
@@ -96,6 +101,7 @@ def confirm(
     pareto: bool,
     trials: tuple[str, ...],
     seeds: int | None,
+    dry_run: bool,
     address: str | None,
     wait: Wait,
     cpus: int | None,
@@ -116,27 +122,32 @@ def confirm(
     """
     if (top is not None) + pareto + bool(trials) > 1:
         raise click.UsageError("use only one of --top, --pareto and --trial.")
+    if dry_run and moved:
+        raise click.UsageError("--moved writes where the study is now. Leave out --dry-run.")
     refuse_cpus(cpus, address)
     output = errors if as_json else console
     with Ending(output, errors) as stopping:
         with Steps(output) as steps:
             steps("importing torch")
             from study.answer.confirmation import results_of
-            from study.audit.moved import go_on_here
             from study.commands.answer import conclude
             from study.engine.candidates import Asked
+            from study.engine.confirm import choose
             from study.engine.confirm import confirm as confirm_study
+            from study.engine.probe import slots_here
             from study.store.study import open_study
             from study.terminal.display import ConsoleDisplay
 
-        opened = open_study(study, storage)
-        if moved:
-            for line in go_on_here(opened):
-                output.say(line)
-            opened = open_study(study, storage)
-        asked = Asked(top, pareto, trials, seeds)
+        opened = _opened(study, storage, moved, output)
         shown = ConsoleDisplay(output)
-        _, untracked = confirm_study(opened, asked, tracking, address, shown, stopping, cpus, wait)
+        chosen = choose(opened, Asked(top, pareto, trials, seeds), shown)
+        work = chosen.work()
+        slots = slots_here(chosen.spec, cpus) if address is None and work.trainings else None
+        output.say(f"{opened.name}: {_work_line(work, slots)}")
+        if dry_run:
+            _print_work(work, slots, as_json)
+            return
+        _, untracked = confirm_study(chosen, tracking, address, shown, stopping, cpus, wait)
         if stopping.requested():
             stopping.say()
             raise SystemExit(INTERRUPTED)
@@ -158,6 +169,56 @@ def confirm(
             raise SystemExit(FAILED)
         if untracked is not None or not described:
             raise SystemExit(INTERRUPTED)
+
+
+def _opened(study: str, storage: str | None, moved: bool, output: OurConsole) -> Study:
+    """The study. moved: it is a copy, which from now on is the study."""
+    from study.audit.moved import go_on_here
+    from study.store.study import open_study
+
+    found = open_study(study, storage)
+    if not moved:
+        return found
+    for line in go_on_here(found):
+        output.say(line)
+    return open_study(study, storage)
+
+
+def _work_line(work: Work, slots: int | None) -> str:
+    """`2 candidates + 5 defaults x 2 seeds = 14 trainings, about 7 min of training, ...`.
+
+    slots: how many trials train at once; None: not known.
+    """
+    from study.answer.phrases import counted
+    from study.terminal.progress import human_seconds
+
+    opens = "all are measured on test"
+    if work.openings:
+        opens = f"opens the sealed test split, once for each of {counted(work.openings, 'model')}"
+    rows = (counted(len(work.candidates), "candidate"), counted(len(work.defaults), "default"))
+    count = len(work.candidates) + len(work.defaults)
+    if not count:
+        return f"nothing is retrained; {opens}"
+    line = f"{' + '.join(rows)} x {counted(work.seeds, 'seed')}"
+    line += f" = {counted(count * work.seeds, 'training')}"
+    if work.trainings < count * work.seeds:
+        line += f", {work.trainings or 'none'} left"
+    if work.trainings and work.seconds:
+        at_once = min(slots or 1, work.trainings)
+        line += f", about {human_seconds(max(1.0, work.seconds / at_once))} of training"
+        if slots is not None:
+            line += f", {at_once} at once"
+    return f"{line}; {opens}"
+
+
+def _print_work(work: Work, slots: int | None, as_json: bool) -> None:
+    """What --dry-run prints beside the line."""
+    if as_json:
+        print_json({**asdict(work), "at_once": slots and min(slots, work.trainings)})
+        return
+    for role, names in (("candidates", work.candidates), ("defaults", work.defaults)):
+        if names:
+            console.say(f"{role}: {', '.join(names)}")
 
 
 def _sizes(found: Confirmation) -> Sizes:

@@ -168,7 +168,7 @@ def _chosen(ranking: Ranking, asked: Asked) -> list[TrialRecord]:
     if asked.trials:
         named = [ranking.records.named(one, "--trial") for one in asked.trials]
         for record in named:
-            if reason := ranking.set_aside.get(record.name):
+            if reason := ranking.refused.get(record.name):
                 raise FieldError(
                     "--trial", f"{record.name} is set aside: {reason}", "Choose another trial."
                 )

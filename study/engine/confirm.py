@@ -18,6 +18,7 @@ from torch import Tensor
 
 from study.answer.confirmation import results_of, search_of
 from study.engine.candidates import Asked, check_own, confirming_spec, confirms_itself
+from study.engine.confirm_work import Chosen
 from study.engine.display import Display
 from study.engine.preparation import prepare_data
 from study.engine.run import RunResult, run_study
@@ -62,22 +63,8 @@ class ConfirmError(UserError):
     """A model that cannot be measured; the message gives the reason and the fix."""
 
 
-def confirm(
-    search: Study,
-    asked: Asked,
-    tracking: str | None,
-    address: str | None,
-    display: Display,
-    stopping: Stopping,
-    cpus: int | None = None,
-    wait: Wait = NO_WAIT,
-) -> tuple[RunResult, str | None]:
-    """Retrain the requested candidates, then open the test split for each model not yet measured.
-
-    Resumable: where a stop is requested, what was begun is finished, and the rest is left to the
-    next run. Returns the outcome of training, and why MLflow lacks the test results, if it does.
-    Raises UserError before anything has started.
-    """
+def choose(search: Study, asked: Asked, display: Display) -> Chosen:
+    """What is to be confirmed, checked. Writes nothing but the data's cache. Raises UserError."""
     check_home(search)  # of a copy the test split would be opened once more
     if driver_is_alive(search.directory, search.ledger):
         raise LedgerError(
@@ -105,13 +92,34 @@ def confirm(
         raise SpecError(spec.name, "data", *why)
     refuse_other_weights(spec, search.recorded.weights, spec.name)
     read_shifts(spec, prepared)  # a set is refused before anything is trained
-    root = search.directory.parent
+    return Chosen(found, spec, is_own)
+
+
+def confirm(
+    chosen: Chosen,
+    tracking: str | None,
+    address: str | None,
+    display: Display,
+    stopping: Stopping,
+    cpus: int | None = None,
+    wait: Wait = NO_WAIT,
+) -> tuple[RunResult, str | None]:
+    """Retrain what was chosen, then open the test split for each model not yet measured.
+
+    Resumable: where a stop is requested, what was begun is finished, and the rest is left to the
+    next run. Returns the outcome of training, and why MLflow lacks the test results, if it does.
+    Raises UserError before anything has started.
+    """
+    found = chosen.found
+    search = found.study
+    spec = chosen.spec
     before = None if found.confirmation is None else found.confirmation.study
     uri = tracking or (before and before.recorded.tracking) or search.recorded.tracking
-    if is_own:
+    if chosen.is_own:
         stopping.resume = stopping.resume or search.command("confirm")
         outcome = _trained(search, found.records)
     else:
+        root = search.directory.parent
         outcome = run_study(
             spec, spec.name, root, uri, address, display, stopping, cpus, before, wait
         )

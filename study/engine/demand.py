@@ -3,6 +3,7 @@ busy."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -82,15 +83,24 @@ class Busy:
         return f"{self.trials:,} trials on {unit}"
 
 
-def busy_line(spec: StudySpec) -> str:
-    """What the study can keep busy, and what to change to use more."""
+def busy_line(spec: StudySpec, slots: int | None = None) -> str:
+    """How many trials train at once in so many `slots` (None: not known), what the study could use,
+    and what to change to use all of more."""
     lasting = Busy.of(kept_busy(spec))
     if lasting.trials >= spec.trials * len(spec.variants):
-        return f"all {lasting}"
+        return f"all {lasting}" if slots is None or slots >= lasting.trials else f"{slots} here"
+    if slots is not None and slots <= lasting.trials:
+        return f"{slots} here (the study could train about {lasting.trials} at once)"
     first = Busy.of(first_demand(replace(spec, budget=None), Trials({})))
-    pending = most_pending(spec)
+    fewer = "each proposal then knows fewer results"
+    waits = f"a method waits for the results of {most_pending(spec)} proposed trials"
+    if slots is None:
+        return (
+            f"about {lasting} ({first.trials:,} trials at first); {waits}, and a larger"
+            f" `sampler: {{pending: N}}` uses more slots: {fewer}"
+        )
+    learning = lasting.trials / min(most_pending(spec), spec.trials)
     return (
-        f"about {lasting} ({first.trials:,} trials at first); a method waits for the results of"
-        f" {pending} proposed trials. To use more, raise `sampler: {{pending: {pending}}}`: each"
-        " proposal then knows fewer results"
+        f"about {lasting.trials} of {slots} here ({min(slots, first.trials)} at first); {waits}."
+        f" `sampler: {{pending: {math.ceil(slots / learning)}}}` fills all: {fewer}"
     )

@@ -29,6 +29,9 @@ class Display(Protocol):
     def say(self, line: str) -> None:
         """Show a line that stays."""
 
+    def waiting(self, line: str | None) -> None:
+        """What the run waits for; None: it goes on. May be called often, and by any thread."""
+
     def steps(self) -> AbstractContextManager[ShowsSteps]:
         """Steps that leave nothing behind."""
 

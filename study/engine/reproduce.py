@@ -8,7 +8,7 @@ from pathlib import Path
 
 from study.answer.confirmation import results_of
 from study.engine.candidates import Asked, confirms_itself
-from study.engine.confirm import confirm
+from study.engine.confirm import choose, confirm
 from study.engine.display import Display
 from study.engine.preparation import digest_begun, existing_study, is_trained, prepare_data
 from study.engine.run import run_study
@@ -88,8 +88,7 @@ def measured(study: Study, place: Place, display: Display, stopping: Stopping) -
         mend = "Reproduce the table in another --storage."
         raise SpecError(study.name, "", found, mend)
     outcome, untracked = confirm(
-        study,
-        Asked(),
+        choose(study, Asked(), display),
         place.tracking,
         place.address,
         display,

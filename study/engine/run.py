@@ -7,7 +7,7 @@ import logging
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -132,7 +132,7 @@ def run_study(
         driver_lock(directory, spec.ledger),
         display.steps() as steps,
         _ray(
-            spec, root, prepared, address, steps, cpus, stopping, wait, display.say, stored
+            spec, root, prepared, address, display, steps, cpus, stopping, wait, stored
         ) as cluster,
     ):
         if address is not None:
@@ -168,9 +168,10 @@ def _resumes(
 
 @dataclass(frozen=True)
 class _Cluster:
-    """Ray. join: joins it on entry. unfit: nodes that a check at the start found so."""
+    """Ray. join: joins it on entry, if that was not done before, and leaves it; in between it is
+    watched. unfit: nodes that a check at the start found so."""
 
-    join: AbstractContextManager[None]
+    join: AbstractContextManager[object]
     unfit: Sequence[Unfit] = ()
     is_here: bool = False
     ask: Callable[[Demand], None] | None = None  # an autoscaler
@@ -183,24 +184,37 @@ def _ray(
     root: Path,
     prepared: Prepared,
     address: str | None,
+    display: Display,
     steps: ShowsSteps,
     cpus: int | None,
     stopping: Stopping,
     wait: Wait,
-    say: Callable[[str], None],
     stored: Study | None = None,
 ) -> Iterator[_Cluster]:
     """A cluster is joined now, to check its nodes before anything of the study is written; a Ray on
     this machine when there is something to train."""
     if address is None:
-        yield _Cluster(joined(None, spec.needs, steps, cpus), is_here=True)
+        yield _Cluster(_ray_here(spec, display, steps, cpus, stopping), is_here=True)
         return
-    with joined(address, {}, steps), asking(address, stopping) as ask:
+    with ExitStack() as cluster:
+        cluster.enter_context(joined(address, {}, steps))
+        ask = cluster.enter_context(asking(address, stopping))
         stopping.listen()
+        cluster.enter_context(watched(control_store(), display.waiting, stopping))
         ask(first_demand(spec, Trials({}) if stored is None else stored.records(), stored))
-        with watched(control_store(), lambda line: steps(line or "checking nodes"), stopping):
-            unfit = admitted(spec, root, prepared.digest, wait, steps, say, stopping.requested)
-        yield _Cluster(nullcontext(), unfit, ask=ask, patience=max(PATIENCE, wait.seconds))
+        unfit = admitted(spec, root, prepared.digest, wait, steps, display.say, stopping.requested)
+        yield _Cluster(cluster, unfit, ask=ask, patience=max(PATIENCE, wait.seconds))
+
+
+@contextmanager
+def _ray_here(
+    spec: StudySpec, display: Display, steps: ShowsSteps, cpus: int | None, stopping: Stopping
+) -> Iterator[None]:
+    with (
+        joined(None, spec.needs, steps, cpus),
+        watched(control_store(), display.waiting, stopping),
+    ):
+        yield
 
 
 def _open_ledger(study: Study, display: Display) -> Ledger:
@@ -252,7 +266,6 @@ def _train(
                     study,
                     ledger,
                     [keeper, progress, projection, spending],
-                    progress.waiting,
                     targets,
                     cluster,
                     stopping,
@@ -279,13 +292,12 @@ def _tune(
     study: Study,
     ledger: Ledger,
     listeners: list[Any],
-    waiting: Callable[[str | None], None],
     targets: Targets,
     cluster: _Cluster,
     stopping: Stopping,
     steps: ShowsSteps,
 ) -> None:
-    """Join Ray and train until every budget is met or a stop is requested."""
+    """Join Ray, train until every budget is met or a stop is requested, and leave Ray."""
     with cluster.join:
         steps("starting workers")  # until the first trial trains
         stopping.listen()
@@ -308,10 +320,7 @@ def _tune(
         )
         send_as_source()
         trainable = guarded(CalibrationTrainable, needed.question)
-        with (
-            watched(control_store(), waiting, stopping),
-            placed_off(lambda: nodes.passed_over),
-        ):
+        with placed_off(lambda: nodes.passed_over):
             tune_study(search, study.spec.name, trainable, stopping.requested)
         if cluster.ask is not None:  # writing to MLflow needs no nodes
             cluster.ask(Counter())

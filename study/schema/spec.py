@@ -100,6 +100,14 @@ class StudySpec(Settings):
             " (best: of the whole study)"
         ),
     )
+    guard: str = choice(
+        "auto",
+        "off",
+        doc=(
+            "auto: set aside what is worse than the best accuracy (else miou, error) by ten times"
+            " what matters, beyond noise"
+        ),
+    )
     serve: str | None = choice(
         None,
         TEMPERATURE,

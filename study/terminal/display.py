@@ -21,13 +21,18 @@ class ConsoleDisplay:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._steps = Steps(console)
+        self._latest: Steps | Progress = self._steps
 
     def say(self, line: str) -> None:
         self._console.print(line, soft_wrap=True)
 
+    def waiting(self, line: str | None) -> None:
+        self._latest.waiting(line)
+
     def steps(self) -> Steps:
-        self._steps = Steps(self._console)
+        self._latest = self._steps = Steps(self._console)
         return self._steps
 
     def following(self, spec: StudySpec, records: Trials, rules: Rules) -> Progress:
-        return Progress(spec, records, self._console, self._steps, rules)
+        self._latest = progress = Progress(spec, records, self._console, self._steps, rules)
+        return progress

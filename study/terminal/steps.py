@@ -39,6 +39,7 @@ class Steps:
         self._console = console
         self._step = self._text = ""
         self._began = 0.0  # the step, by the monotonic clock
+        self._waits = False
         self.spoke = time.monotonic()  # when the last line was printed, or this begun
         self._heartbeat: Heartbeat | None = None
         self._live: Live | None = None
@@ -53,6 +54,7 @@ class Steps:
         """A step begins; the one before is over."""
         self.end()
         self._step = self._text = step
+        self._waits = False
         self._began = time.monotonic()
         if self._console.is_terminal:
             self._live = Live(
@@ -69,6 +71,14 @@ class Steps:
     def progress(self, done: int, total: int, noun: str = "images") -> None:
         """How many samples of the step are done. May be called often, and by any thread."""
         self._text = f"{self._step}: {total:,} {noun}, {100 * done // max(1, total)}%"
+
+    def waiting(self, line: str | None) -> None:
+        """The line says what the step waits for; None: it goes on. May be called often, and by any
+        thread."""
+        waited, self._waits = self._waits, line is not None
+        self._text = line or self._step
+        if self._waits and not waited and (heartbeat := self._heartbeat) is not None:
+            heartbeat.within(0)
 
     def end(self) -> None:
         """The last step is over."""

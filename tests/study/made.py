@@ -152,7 +152,7 @@ def unwritten_study(
         "confirms": None,
         **{
             key: recorded.pop(key)
-            for key in ("constraints", "serve", "search_space", "resources")
+            for key in ("constraints", "guard", "serve", "search_space", "resources")
             if key in recorded
         },
     }

@@ -66,6 +66,9 @@ def attempts(storage: Path) -> set[str]:
 def test_its_trials_are_measured_and_nothing_is_trained(trained: Path) -> None:
     before = attempts(trained)
     shown = here("confirm", "fixed", "--storage", trained)
+    assert shown.startswith(
+        "fixed: nothing is retrained; opens the sealed test split, once for each"
+    )
     assert "the test split was opened for 4 models, once each" in shown
     assert "The study has no search: its own trials were measured" in shown
     assert attempts(trained) == before and not (trained / "fixed-confirm").exists()

@@ -77,6 +77,20 @@ def test_the_line_of_plan(tmp_path: Path) -> None:
     assert busy_line(some).startswith("about 4 trials on 4 CPUs (31 trials at first)")
     every = spec_of(tmp_path, **ten, sampler={"name": "random"})
     assert busy_line(every) == "all 240 trials on 240 CPUs"
+    assert (busy_line(every, 300), busy_line(every, 8)) == ("all 240 trials on 240 CPUs", "8 here")
+
+
+def test_the_line_of_plan_says_what_happens_here(tmp_path: Path) -> None:
+    methods = [{"label": f"focal_{n}", "name": "focal"} for n in range(10)]
+    ten = {"methods": methods, "trials": 24}
+    here = busy_line(spec_of(tmp_path, **ten), 2)
+    assert here == "2 here (the study could train about 40 at once)"
+    more = busy_line(spec_of(tmp_path, **ten), 64)
+    assert more.startswith("about 40 of 64 here (64 at first); a method waits for the results of 4")
+    assert "`sampler: {pending: 7}` fills all" in more
+    # What it says fills all, does.
+    filled = busy_line(spec_of(tmp_path, **ten, sampler={"name": "tpe", "pending": 7}), 64)
+    assert filled == "64 here (the study could train about 70 at once)"
 
 
 def test_methods_of_other_needs_are_counted_apart(tmp_path: Path) -> None:

@@ -126,19 +126,8 @@ def test_a_run_whose_ray_is_killed_ends_with_75_and_is_resumed(
     program: str, tmp_path: Path
 ) -> None:
     write_spec(tmp_path / "small.yaml", methods=["cross_entropy"], trials=2, epochs=2000)
-    command = [
-        sys.executable,
-        "-m",
-        "study.cli",
-        "run",
-        "small.yaml",
-        "--storage",
-        str(tmp_path / "studies"),
-    ]
     mark = f"CALSTUDY_TEST={tmp_path}"
-    environment = {**ENVIRONMENT, "CALSTUDY_TEST": str(tmp_path)}
-    with (tmp_path / "out").open("w") as out:
-        run = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=out, stderr=out)
+    run = _started(tmp_path, "-m", "study.cli")
     log = tmp_path / "studies" / "small" / "trials" / "cross_entropy" / "0000" / "attempt-1" / "log"
     try:
         assert until(lambda: log.exists() and "epoch=3 " in log.read_text(), 120), (
@@ -149,10 +138,52 @@ def test_a_run_whose_ray_is_killed_ends_with_75_and_is_resumed(
         assert run.wait(patient(120)) == 75
     finally:
         run.kill()
-    text = (tmp_path / "out").read_text()
     lost = {"gcs_server": "control store", "raylet": "raylet"}[program]
+    _check_said(tmp_path, lost)
+    assert not _pids(mark, program)
+
+
+LOSES_ITS_STORE = """
+import os, signal
+from ray._private import worker
+from study.cli import main
+from study.engine import run
+
+nodes = run.FitNodes
+
+def lost(*taken):
+    (store,) = worker._global_node.all_processes["gcs_server"]
+    os.kill(store.process.pid, signal.SIGKILL)
+    return nodes(*taken)
+
+run.FitNodes = lost
+main()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.platform
+def test_a_run_whose_ray_is_killed_before_a_trial_trains_ends_with_75(tmp_path: Path) -> None:
+    write_spec(tmp_path / "small.yaml", methods=["cross_entropy"], trials=2, epochs=1)
+    run = _started(tmp_path, "-c", LOSES_ITS_STORE)
+    try:
+        assert run.wait(patient(120)) == 75
+    finally:
+        run.kill()
+    _check_said(tmp_path, "control store")
+
+
+def _started(folder: Path, *program: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, *program, "run", "small.yaml", "--storage", str(folder / "studies")]
+    environment = {**ENVIRONMENT, "CALSTUDY_TEST": str(folder)}
+    with (folder / "out").open("w") as out:
+        return subprocess.Popen(command, cwd=folder, env=environment, stdout=out, stderr=out)
+
+
+def _check_said(folder: Path, lost: str) -> None:
+    text = (folder / "out").read_text()
     assert f"stopped by the loss of Ray's {lost}. Resume: calstudy run small\n" in text
-    assert "Traceback" not in text and not _pids(mark, program)
+    assert "Traceback" not in text
 
 
 def _pids(mark: str, program: str) -> list[int]:
@@ -171,7 +202,6 @@ def _pids(mark: str, program: str) -> list[int]:
 def test_a_head_that_is_lost_while_nodes_are_checked_is_said_and_ends_the_run(
     head: Head, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    steps: list[str] = []
     stopping = Stopping()
     monkeypatch.setattr(run, "joined", lambda *taken: nullcontext())
     monkeypatch.setattr(run, "control_store", lambda: "10.0.0.1:6379")
@@ -186,11 +216,14 @@ def test_a_head_that_is_lost_while_nodes_are_checked_is_said_and_ends_the_run(
     monkeypatch.setattr(run, "asking", lambda address, stopping: nullcontext(lambda wanted: None))
     spec = SimpleNamespace(needs={}, variants=[], budget=None)
     prepared = SimpleNamespace(digest="0")
-    asked: tuple[Any, ...] = (spec, Path(), prepared, "10.0.0.1:6379", steps.append, None, stopping)
-    with run._ray(*asked, NO_WAIT, steps.append):
+    shown: list[str | None] = []
+    display: Any = SimpleNamespace(say=None, waiting=shown.append)
+    asked: tuple[Any, ...] = (spec, Path(), prepared, "10.0.0.1:6379", display, None, None)
+    with run._ray(*asked, stopping, NO_WAIT):
         pass
     assert stopping.caught == "the loss of Ray's head at 10.0.0.1:6379"
     assert any(
-        line.startswith("Ray: its head at 10.0.0.1:6379 does not answer; waiting (")
-        for line in steps
+        line is not None
+        and line.startswith("Ray: its head at 10.0.0.1:6379 does not answer; waiting (")
+        for line in shown
     )

@@ -54,6 +54,19 @@ def test_who_follows_shows_each_step_in_one_place(monkeypatch: pytest.MonkeyPatc
     assert out.getvalue() == f"{module.PASSING}starting Ray\n"
 
 
+def test_what_is_waited_for_is_said_at_once_on_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps, out = lines_on_a_pipe(monkeypatch, said_after=3600, again=3600)
+    with steps:
+        steps("opening the ledger")
+        for seconds in (10, 11):
+            steps.waiting(f"waiting ({seconds} s)")
+            wait_for(out, "waiting (10 s)\n")
+        steps.waiting(None)
+        steps.waiting("waiting (10 s)")
+        wait_until(lambda: len(out.getvalue().splitlines()) == 2, 20)
+    assert out.getvalue() == "waiting (10 s)\n" * 2
+
+
 def test_a_long_step_is_said_again_on_a_pipe_with_how_far_it_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
