@@ -2,7 +2,6 @@
 
     python -m benchmarks.stacks trials   # CPU seconds of the processes that train, results included
     python -m benchmarks.stacks runs     # whole runs of the digits study, `stack: off` and `auto`
-    python -m benchmarks.stacks memory   # of a process, above one that trains one trial
     python -m benchmarks.stacks former   # a trial alone, today and at a former commit
     python -m benchmarks.stacks equal    # accuracy, NLL and ECE of pairs: alone, and in a stack
 
@@ -36,11 +35,10 @@ FIVE = ("cross_entropy", "brier", "focal", "label_smoothing", "mbls")
 SGD = {"name": "sgd", "lr": 0.1, "momentum": 0.9, "weight_decay": 5e-4}
 DIGITS: dict[str, Any] = {"data": {"name": "digits", "validation": 0.2}, "optimizer": SGD}
 COLUMNS, SAMPLES = 512, 31_250  # of which a fifth is test, and of the rest validation
-MIB = 2**20
 
 
 class Case(NamedTuple):
-    """A study of which m numbers of each label are a stack; few of them are trained alone."""
+    """A study of which m trials of each label are a stack; few of them are trained alone."""
 
     name: str
     study: dict[str, Any]
@@ -76,9 +74,9 @@ def cases(folder: Path, word: str) -> list[Case]:
         "batch_size": 128,
         "search_space": {"optimizer.lr": {"low": 1e-4, "high": 1e-2, "log": True}},
     }
-    found = [Case("mlp 128, digits, focal", {**focal, "model": "mlp"}, m, 8) for m in (8, 64)]
-    found += [Case("the digits study", strict_yaml.read(SPEC), m, 2) for m in (2, 4)]
-    found += [Case("linear head, five methods", head, m, 2) for m in (4, 17)]
+    found = [Case("mlp 128, digits, focal", {**focal, "model": "mlp"}, m, 8) for m in (4, 8)]
+    found += [Case("the digits study", strict_yaml.read(SPEC), m, 2) for m in (4, 8)]
+    found += [Case("linear head, five methods", head, m, 2) for m in (4, 8)]
     cnn = {"name": "cnn", "width": 4}
     found += [Case("cnn of width 4, digits, focal", {**focal, "model": cnn}, 8, 4)]
     found = [case for case in found if word in case.name]
@@ -136,31 +134,6 @@ def of_trials(folder: Path, options: argparse.Namespace) -> Iterator[str]:
         yield f"| {' | '.join(cells)} |"
 
 
-def of_memory(folder: Path, options: argparse.Namespace) -> Iterator[str]:
-    """The most that each of three processes took, after two epochs: one trial, a stack."""
-    import torch
-
-    from trainables.config import TrialConfig
-    from trainables.loading.trial_data import prepared_for
-    from trainables.stacks import row_bytes, why_alone
-
-    yield "| case | K | one trial, MiB | the stack above it | data once more | K `row_bytes` |"
-    yield "|---|---|---|---|---|---|"
-    for case in cases(folder, options.case):
-        trials = [{**trial, "epochs": 2} for trial in case.trials()]
-        config = TrialConfig.from_mapping(trials[0])
-        if why_alone(config) is None:
-            prepared = prepared_for(config, torch.device("cpu"))
-            with arm(folder) as first, arm(folder) as alone, arm(folder) as stacked:
-                first(trials[:1], False)  # it prepares the data
-                one = alone(trials[:1], False)["memory"]
-                all_ = stacked(trials, True)["memory"]
-            data = sum(file.stat().st_size for file in prepared.directory.glob("*.npy"))
-            found = (one, all_ - one, data, len(trials) * row_bytes(config, prepared))
-            sizes = " | ".join(f"{each / MIB:,.0f}" for each in found)
-            yield f"| {case.name} | {len(trials)} | {sizes} |"
-
-
 def of_former(folder: Path, options: argparse.Namespace) -> Iterator[str]:
     """Five trials of ten epochs a turn."""
     networks: dict[str, Any] = {"mlp": "mlp", "cnn of width 8": {"name": "cnn", "width": 8}}
@@ -189,7 +162,7 @@ def of_former(folder: Path, options: argparse.Namespace) -> Iterator[str]:
 
 
 def of_equal(folder: Path, options: argparse.Namespace) -> Iterator[str]:
-    """Each method with its defaults, from seeds of its own; stacks of twenty numbers, five epochs.
+    """Each method with its defaults, from seeds of its own; stacks of twenty, five epochs.
     An interval is of the mean, in deviations of a method's seeds."""
     yield "| precision | metric | pairs | deviation of seeds | mean difference | 95% interval |"
     yield "|---|---|---|---|---|---|"
@@ -271,7 +244,6 @@ def run(folder: Path, how: str) -> list[float]:
 PARTS = {
     "trials": of_trials,
     "runs": of_runs,
-    "memory": of_memory,
     "former": of_former,
     "equal": of_equal,
 }

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -17,7 +16,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 Trials = list[dict[str, Any]]  # mappings for `TrialConfig.from_mapping`
-# Of trials, and whether they are a stack: metrics, CPU seconds a trial, bytes at most.
+# Of trials, and whether they are a stack: metrics, CPU seconds a trial.
 Train = Callable[[Trials, bool], dict[str, Any]]
 
 
@@ -31,7 +30,6 @@ def work() -> None:
             train = train_stacked if asked["stacked"] else train_alone
             found: dict[str, Any] = {"metrics": train(asked["trials"], folder)}
         found["seconds"] = (time.process_time() - before) / len(asked["trials"])
-        found["memory"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         print(json.dumps(found), flush=True)
 
 
@@ -65,11 +63,10 @@ def train_alone(trials: Trials, folder: str) -> list[dict[str, float]]:
 
 
 def train_stacked(trials: Trials, folder: str) -> list[dict[str, float]]:
-    from trainables.training.attempt import StackAssignment
     from trainables.training.stacked_attempt import StackedAttempt
 
-    rows = tuple(assignments(trials, folder))
-    attempt = StackedAttempt(StackAssignment("row/0", f"{folder}/stack", 1, rows, ()))
+    rows = assignments(trials, folder)
+    attempt = StackedAttempt(rows)
     found = {}
     while not attempt.is_over:
         reports = attempt.reports()

@@ -143,6 +143,12 @@ class Method(Settings, ABC):
         return own and self.tensors_only and not self.needs_meta and not self.alone_by
 
     @property
+    def elementwise(self) -> bool:
+        """`loss` is a mean over samples of what each of them gives, and so takes several trials at
+        once: logits [R, B, C], labels [R, B] and its numbers as [R, 1], for losses [R, 1]."""
+        return False
+
+    @property
     def alone_by(self) -> str | None:
         """The first hook that a stack cannot call for all of its trials at once; None: it has
         none."""
@@ -380,7 +386,7 @@ def with_numbers(settings: Settings, tensors: Iterator[Tensor]) -> Any:
 
 def require_labels(method: Method, targets: Tensor) -> Tensor:
     """The targets as labels [N]. Raises TypeError for soft ones, which the method lacks."""
-    if targets.ndim != 1:
+    if targets.is_floating_point():
         raise TypeError(
             f"{type(method).__name__} needs labels [N], got soft targets {list(targets.shape)}."
         )

@@ -1,23 +1,15 @@
-"""Which trials can train together as one program, a stack, and what a trial's place in it takes."""
+"""Which trials can train together as one program, a stack."""
 
 import json
-from collections.abc import Mapping
-from math import prod
 
-from torch import nn
+import torch
 
-from trainables.config import TrialConfig
-from trainables.loading.cache import Prepared
-from trainables.models.shared.whole_module import network_of
-from trainables.plain import Plain
+from trainables.config import TrialConfig, to_plain
+from trainables.plain import Plain, without_numbers
 from trainables.plugins import name_of
 
-# Settings in which the trials of a stack may differ; and those of the optimizer, of which `clip`
-# may, if it is a number.
-OWN = ("method", "number")
+# Settings of the optimizer in which the trials of a stack may differ; `clip` may if it is a number.
 OPTIMIZER = ("lr", "momentum", "weight_decay", "schedule", "steps", "factor", "warmup")
-# Of each weight: itself, its gradient, and of the two a copy in a step.
-COPIES = 4
 
 
 def why_alone(config: TrialConfig) -> str | None:
@@ -48,27 +40,19 @@ HOOKS = {
 }
 
 
-def likeness(mapping: Mapping[str, Plain]) -> str:
-    """A key, equal for trials that may share a stack. mapping: as of `TrialConfig.to_mapping`."""
-    kept = {key: value for key, value in mapping.items() if key not in OWN}
-    optimizer = kept["optimizer"]
-    assert isinstance(optimizer, Mapping)
-    kept["optimizer"] = {
+def likeness(config: TrialConfig) -> str:
+    """A key, equal for trials that may share a stack: beside their methods and trial numbers, they
+    differ in numbers of the optimizer alone."""
+    optimizer: dict[str, Plain] = {
         key: value is None if key == "clip" else value
-        for key, value in optimizer.items()
+        for key, value in to_plain(config.optimizer).items()
         if key not in OPTIMIZER
     }
+    kept = {**config.to_mapping(), "method": None, "optimizer": optimizer, "number": None}
     return json.dumps(kept, sort_keys=True)
 
 
-def row_bytes(config: TrialConfig, prepared: Prepared) -> int:
-    """The memory that one more trial takes in a stack: its weights and moments, two batches with
-    what the network makes of them, and its predictions on validation."""
-    network = network_of(config.model, prepared.input_shape, prepared.num_classes)
-    weights = sum(each.numel() for each in network.parameters())
-    moments = config.optimizer.moments
-    widths = [each.out_features for each in network.modules() if isinstance(each, nn.Linear)]
-    batch = config.batch_size * (prod(prepared.input_shape) + 2 * sum(widths))
-    # In float32; an epoch's metrics are computed in float64.
-    predictions = 3 * prepared.sizes["validation"] * prepared.num_classes
-    return 4 * ((COPIES + moments) * weights + 2 * batch + predictions)
+def loss_key(config: TrialConfig) -> str:
+    """A key, equal for trials whose losses differ in numbers alone."""
+    drawn = sorted(config.method.draw(1, 2, torch.Generator()))
+    return json.dumps([without_numbers(to_plain(config.method)), drawn], sort_keys=True)

@@ -43,7 +43,7 @@ class Loss:
     lost: Attempt
     following: Attempt
     checkpoint_seconds: float
-    # Where a file was damaged: the epoch of the newest whole checkpoint that was left.
+    # Where a file was damaged: the epoch of the newest whole checkpoint left; of a stack 0.
     floor: int | None = None
 
     @property
@@ -128,21 +128,7 @@ def losses(
         trained = [attempt for attempt in tried if attempt.seconds]
         for lost, following in pairwise(trained):
             key = (trial, lost.number)
-            # The seconds of a stack are shared among its trials.
-            own = checkpoint_seconds / _beside(lost, attempts, records)
-            found[key] = Loss(lost, following, own, floors.get(key))
+            # A stack has no checkpoints.
+            floor = floors.get(key) if records[trial].stack is None else 0
+            found[key] = Loss(lost, following, checkpoint_seconds, floor)
     return found
-
-
-def _beside(
-    lost: Attempt, attempts: dict[str, list[Attempt]], records: dict[str, TrialRecord]
-) -> int:
-    """How many trials of its stack had been trained as far; 1 for a lone trial."""
-    stack = records[lost.trial].stack
-    if stack is None:
-        return 1
-    return sum(
-        any(each.number == lost.number and each.epoch >= lost.epoch for each in attempts[name])
-        for name, record in records.items()
-        if record.stack == stack
-    )

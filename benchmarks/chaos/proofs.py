@@ -82,21 +82,25 @@ def proposed_as_undisturbed(study: Study) -> list[str]:
 def trained_as_undisturbed(
     study: Study, attempts: dict[str, list[Attempt]], rng: random.Random
 ) -> list[str]:
-    """One of the trials that went on from a checkpoint, and all of its stack, trained again without
-    a break: equal logits, bit for bit."""
+    """One of the trials that were attempted again, and all of its stack, trained without a break:
+    equal logits, bit for bit."""
     import torch
 
     from trainables.outputs.predictions import Predictions
 
-    resumed = [
+    again = [
         record
         for record in study.records().complete
-        if any(attempt.resumed_after for attempt in attempts[record.name])
-        and ("stack" in record.training) == (record.stack is not None)  # it has not left its stack
+        if (
+            any(attempt.resumed_after for attempt in attempts[record.name])
+            if record.stack is None
+            # It has not left its stack.
+            else len(attempts[record.name]) > 1 and record.deaths.get("stack", 0) < 2
+        )
     ]
-    if not resumed:
+    if not again:
         return []
-    record = rng.choice(resumed)
+    record = rng.choice(again)
     torch.set_num_threads(max(1, int(study.spec.resources.cpu)))
     rows, wrong = [record], []
     if record.stack is not None:

@@ -146,7 +146,8 @@ def _planned(
         existing_study,
         prepare_data,
     )
-    from study.engine.stack_size import room_here, stacks_of
+    from study.engine.probe import slots_here
+    from study.engine.stack_size import stacks_of
     from study.machines.ray_session import ClusterError
     from study.store.place import check_place
     from study.store.study import spec_and_study, storage_root
@@ -161,8 +162,8 @@ def _planned(
     if where.address is None:
         try:
             check_machine(study, folder, stored, where.cpus)
-            fits = partial(room_here, study, where.cpus)
-            found = replace(found, stacks=stacks_of(study, file.name, stored, prepared, fits))
+            slots = partial(slots_here, study, where.cpus)
+            found = replace(found, stacks=stacks_of(study, file.name, stored, prepared, slots))
         except ClusterError as error:
             if probe:
                 raise
@@ -177,7 +178,7 @@ def with_probe(found: Planned, file_name: str, predicts: bool, where: Where) -> 
     from study.analysis.prediction import predict
     from study.engine.budget import expected_costs
     from study.engine.probe import here, on_nodes, probe, slots_here
-    from study.engine.stack_size import room_on, stacks_of
+    from study.engine.stack_size import stacks_of
     from study.store.place import check_room
     from study.store.targets import Targets
 
@@ -193,7 +194,7 @@ def with_probe(found: Planned, file_name: str, predicts: bool, where: Where) -> 
             from study.machines.nodes import alive_nodes
             from study.machines.ray_session import check_address, joined
             from study.machines.waiting import admitted
-            from study.schema.resources import slots as slots_on
+            from study.schema.resources import most_slots
 
             check_address(where.address)
             stack.enter_context(joined(where.address, {}, steps))
@@ -207,9 +208,8 @@ def with_probe(found: Planned, file_name: str, predicts: bool, where: Where) -> 
                     errors.print(f"node {node['NodeManagerAddress']} is passed over: it {because}")
                 else:
                     nodes.append(node)
-            slots = max(slots_on(nodes, each) for each in spec.needs.values())
-            fits = partial(room_on, spec, nodes)
-            stacks = stacks_of(spec, file_name, found.stored, found.prepared, fits)
+            slots = most_slots(nodes, spec.needs.values())
+            stacks = stacks_of(spec, file_name, found.stored, found.prepared, lambda: slots)
             found = replace(found, stacks=stacks)
             prober = partial(probe, targets=targets, where=partial(on_nodes, off=off))
         elif predicts:

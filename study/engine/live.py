@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from study.engine.queue import Group
 from study.machines.nodes import DATA_PATIENCE
@@ -11,9 +12,9 @@ from study.schema.resources import Resources
 from study.schema.variant import with_values
 from study.store.study import Study
 from study.store.targets import Targets
-from study.store.trials import TrialRecord, stack_directory
+from study.store.trials import TrialRecord
 from trainables.plugins import extension_digests
-from trainables.training.attempt import Assignment, StackAssignment
+from trainables.training.attempt import Assignment
 
 # A report covers as many epochs as fit in STEP_SECONDS, at least one, because it costs more than a
 # short epoch. Many concurrent trials report less often, so that one driver can handle them all.
@@ -74,15 +75,12 @@ class Assigning:
         folder = study.spec.extensions
         self._extensions: Mapping[str, str] = {} if folder is None else extension_digests(folder)
 
-    def of(self, live: Live, slots: int) -> Assignment | StackAssignment:
-        """slots: of the cluster."""
-        rows = tuple(self._of_trial(record, live, slots) for record in live.group.records)
-        stack = live.group.stack
-        if stack is None:
-            return rows[0]
-        ended = tuple(one.trial for one in rows if one.trial not in live.rows)
-        folder = str(stack_directory(self._study.directory, stack))
-        return StackAssignment(stack, folder, live.number, rows, ended)
+    def of(self, live: Live, slots: int) -> str:
+        """As JSON. slots: of the cluster."""
+        rows = [self._of_trial(record, live, slots) for record in live.group.records]
+        if live.group.stack is None:
+            return rows[0].to_json()
+        return json.dumps({"rows": [asdict(row) for row in rows]})
 
     def _of_trial(self, record: TrialRecord, live: Live, slots: int) -> Assignment:
         study = self._study
@@ -90,7 +88,11 @@ class Assigning:
         early = spec.early_stopping
         config = with_values(self._configs[record.label], record.params)
         number = spec.seed_number(record.number)
-        left = None if live.group.stack else record.stack
+        stack = record.stack
+        if live.group.stack is not None:
+            stack = f"{stack}, {len(live.group.records)} trials"
+        elif stack is not None:
+            stack = f"left {stack}, which died"
         return Assignment(
             trial=record.name,
             directory=str(record.directory(study.directory)),
@@ -107,5 +109,6 @@ class Assigning:
             extension_files=dict(self._extensions),
             weights=study.recorded.weights or {},
             study_file=str(study.directory / "study.yaml"),
-            stack_directory=left and str(stack_directory(study.directory, left)),
+            ended=record.name not in live.rows,
+            stack=stack,
         )

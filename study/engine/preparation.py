@@ -17,7 +17,7 @@ from study.analysis.guessing import above_majority, above_majority_of_groups, no
 from study.engine.display import ShowsSteps
 from study.engine.own_code import check_own_code
 from study.engine.probe import slots_here
-from study.engine.stack_size import Room, stacks_of
+from study.engine.stack_size import stacks_of
 from study.engine.weights import (
     check_weights,
     models_and_data,
@@ -223,12 +223,12 @@ def record_spec(
     directory: Path,
     prepared: Prepared,
     tracking: str | None,
-    room: Callable[[], Room],
+    slots: Callable[[], int],
     opened: Study | None = None,
 ) -> Study:
     """Write STUDY/study.yaml: the checked spec and recorded facts. Under the driver's lock.
 
-    Raises as `existing_study`, and as `stacks_of`, by which `room` is asked. opened: the study as
+    Raises as `existing_study`, and as `stacks_of`, by which `slots` is asked. opened: the study as
     it was before the lock was taken.
     """
     now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -248,7 +248,7 @@ def record_spec(
             matters = matters_at_opening(stored)
             recorded = replace(recorded, matters_at_opening=matters)
     inputs = prepared.input_shape
-    stack = stacks_of(spec, file_name, stored, prepared, room).most
+    stack = stacks_of(spec, file_name, stored, prepared, slots).most
     recorded = replace(
         recorded,
         stack=stack,

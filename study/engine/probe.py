@@ -30,7 +30,7 @@ from study.machines.ray_session import Offer, check_fits, ray_nodes
 from study.machines.stopping import temporary_folder
 from study.schema import own_code
 from study.schema.errors import SpecError, located
-from study.schema.resources import Resources, fitting, sharing, slots
+from study.schema.resources import Resources, fitting, most_slots, sharing
 from study.schema.spec import StudySpec
 from study.schema.variant import Space, with_values
 from study.store.targets import Targets
@@ -109,7 +109,7 @@ def slots_here(spec: StudySpec, cpus: int | None = None) -> int:
     offered = {"CPU": ours.count, "GPU": gpus}
     node: Offer = {"Alive": True, "Resources": offered}
     check_fits([node], needs, ours)
-    return max(slots([node], each) for each in needs.values())
+    return most_slots([node], needs.values())
 
 
 def probe(

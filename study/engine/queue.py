@@ -9,12 +9,10 @@ from dataclasses import dataclass
 from study.analysis.ranking import Rules
 from study.engine.demand import may_be_asked
 from study.engine.proposing import Proposer, most_pending
-from study.engine.stacking import Batch, Stacking
-from study.store.ledger import Ledger
+from study.engine.stacking import Batch, Stacking, Turn
+from study.store.ledger import MAX_DEATHS, Ledger
 from study.store.study import Study
 from study.store.trials import Listener, TrialRecord
-
-STACKED = ""  # in place of a label: those that are stacked together
 
 
 @dataclass(frozen=True)
@@ -56,18 +54,13 @@ class Queue:
         self._proposer = Proposer(self._spec, rules, records)
         self._cap = most_pending(self._spec)
         self._stacking = Stacking(study)
-        self._dissolved = ledger.dissolved()
         # Those that learn from results.
         self._pending: dict[str, set[int]] = {label: set() for label in records.labels}
         self._stacks: dict[str, list[TrialRecord]] = {}  # by name, as they were asked
-        self._open: Counter[str] = Counter()  # trials of each stack that have not ended
         for record in records:
             self._know(record)
-        self._batches: dict[str, Batch] = {}  # being asked, by label or STACKED
-        half_asked: list[str] = []
-        if batch := self._stacking.unfinished(records):
-            self._batches[STACKED] = batch
-            half_asked = batch.names
+        self._batches = self._stacking.unfinished(records)  # being asked
+        half_asked = {one.name for batch in self._batches.values() for one in batch.proposed}
         # Trials that a killed driver left RUNNING come first; trials to retry are put back here.
         running = sorted(records.running, key=lambda one: (one.started or 0.0, one.number))
         self._again = deque(self._grouped([one for one in running if one.name not in half_asked]))
@@ -96,42 +89,36 @@ class Queue:
         return self._again.popleft() if self._again else None
 
     def put_back(self, group: Group) -> None:
-        """An attempt died, and its trials may be tried again: alone, if their stack was
-        dissolved."""
-        self._dissolved = self._ledger.dissolved()
+        """An attempt died, and its trials may be tried again: alone, if their stack died too
+        often."""
         self._again += self._grouped(Group(tuple(self._now(group.records))).open)
 
-    def ended(self, record: TrialRecord) -> bool:
-        """A trial has its result, from which the proposer learns. Returns whether it was the last
-        of a stack."""
+    def ended(self, record: TrialRecord) -> None:
+        """A trial has its result, from which the proposer learns."""
         self._pending[record.label].discard(record.number)
         self._proposer.see(record)
-        if record.stack is None:
-            return False
-        self._open[record.stack] -= 1
-        return not self._open[record.stack]
 
     def _know(self, record: TrialRecord) -> None:
         if record.is_open and self._proposer.learns(record.label, record.number):
             self._pending[record.label].add(record.number)
         if record.stack is not None:
             self._stacks.setdefault(record.stack, []).append(record)
-            self._open[record.stack] += record.is_open
 
     def _now(self, records: Iterable[TrialRecord]) -> list[TrialRecord]:
         return [self._ledger.record(record.label, record.number) for record in records]
 
     def _grouped(self, running: Iterable[TrialRecord]) -> list[Group]:
-        """Each lone trial, and each stack with all its trials, in the order of these."""
+        """Each lone trial, and each stack with all its trials, in the order of these. A stack that
+        died too often is none any more."""
         found: dict[str, Group] = {}
         for record in running:
             stack = record.stack
-            if stack is None or stack in self._dissolved:
+            rows = [] if stack is None else self._now(self._stacks[stack])
+            died = max((one.deaths.get("stack", 0) for one in rows), default=0)
+            if stack is None or died >= MAX_DEATHS["stack"]:
                 found[record.name] = Group((record,))
-            elif stack not in found:
-                # As they were asked; records are in the order of the labels.
-                rows = sorted(self._stacks[stack], key=lambda one: one.number)
-                found[stack] = Group(tuple(self._now(rows)), stack)
+            else:
+                found[stack] = Group(tuple(rows), stack)
         return list(found.values())
 
     # ---- asking ----------------------------------------------------------------------------------
@@ -139,20 +126,24 @@ class Queue:
     def _ask(self, live: int) -> None:
         """New trials of the methods with the fewest, so that all advance together."""
         waits = self.is_drafting = False
-        for turn, labels in self._turns():
+        for turn in self._turns():
             if turn not in self._batches:
-                more = self._may_be_asked(labels)
-                if not any(more.values()):
+                more = self._may_be_asked(turn)
+                counts = self._stacking.counts(self._asked, more)
+                left = {label: self._spec.trials - self._asked[label] for label in turn}
+                full = sum(self._stacking.counts(self._asked, left).values())
+                # A stack that only waits in advance waits until it is whole.
+                if not counts or (live >= self._slots() and sum(counts.values()) < full):
                     waits = True
                     continue
-                places = self._paid(self._places(turn, more))
-                if not places:
+                for each in self._listeners:
+                    counts = each.may_begin_of(counts)
+                if not any(counts.values()):
                     break
-                # A stack that only waits in advance waits for the methods that lag behind.
-                left = {label: self._spec.trials - self._asked[label] for label in labels}
-                if live >= self._slots() and len(places) < len(self._places(turn, left)):
-                    waits = True
-                    continue
+                places = []
+                for label, count in counts.items():
+                    first = self._asked[label]
+                    places += [(label, number) for number in range(first, first + count)]
                 self._batches[turn] = Batch(places)
             if self._is_proposed(self._batches[turn]):
                 self._again += self._grouped(self._recorded(self._batches.pop(turn)))
@@ -161,15 +152,15 @@ class Queue:
         if waits and not self.is_drafting:
             self._tell_idle(live)
 
-    def _turns(self) -> list[tuple[str, list[str]]]:
-        """The labels that are not full: each by itself, and those that are stacked together; the
-        ones with the fewest trials come first."""
-        turns = {turn: [batch.places[0][0]] for turn, batch in self._batches.items()}
-        for label, asked in self._asked.items():
-            if asked < self._spec.trials:
-                turn = STACKED if label in self._stacking.labels else label
-                turns.setdefault(turn, []).append(label)
-        return sorted(turns.items(), key=lambda turn: min(self._asked[label] for label in turn[1]))
+    def _turns(self) -> list[Turn]:
+        """Those that are not full; what is half asked comes first, then who has the fewest."""
+        asked = {label: count for label, count in self._asked.items() if count < self._spec.trials}
+        fewest = {
+            turn: min(asked[label] for label in turn if label in asked)
+            for turn in self._stacking.turns
+            if asked.keys() & turn
+        }
+        return sorted(fewest, key=lambda turn: (turn not in self._batches, fewest[turn]))
 
     def _may_be_asked(self, labels: Iterable[str]) -> dict[str, int]:
         """How many more of each could begin now."""
@@ -177,24 +168,6 @@ class Queue:
             label: may_be_asked(self._spec, label, self._asked[label], len(self._pending[label]))
             for label in labels
         }
-
-    def _places(self, turn: str, more: dict[str, int]) -> list[tuple[str, int]]:
-        """The labels and numbers to ask next, of as many more."""
-        if turn == STACKED:
-            return self._stacking.places(self._asked, more)
-        return [(turn, self._asked[turn])]
-
-    def _paid(self, places: list[tuple[str, int]]) -> list[tuple[str, int]]:
-        """Those for which the budget pays."""
-        left = dict(Counter(label for label, _ in places))
-        for each in self._listeners:
-            left = each.may_begin_of(left)
-        found = []
-        for label, number in places:
-            if left[label]:
-                left[label] -= 1
-                found.append((label, number))
-        return found
 
     def _is_proposed(self, batch: Batch) -> bool:
         """Whether all of the batch are proposed; what is worked out takes its time."""
@@ -216,7 +189,7 @@ class Queue:
             if one.name in stacks:
                 facts["stack"] = stacks[one.name]
             if not found and stacks:
-                facts["together"] = batch.names
+                facts["together"] = [each.name for each in batch.proposed]
             space = self._spec.variant(one.label).space.distributions
             found.append(self._ledger.add(one.label, one.params, space, **facts))
             self._asked[one.label] += 1

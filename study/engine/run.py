@@ -28,8 +28,8 @@ from study.engine.preparation import (
     prepare_data,
     record_spec,
 )
-from study.engine.probe import here, on_nodes, probe
-from study.engine.stack_size import Room, room_here, room_on, stacks_of
+from study.engine.probe import here, on_nodes, probe, slots_here
+from study.engine.stack_size import stacks_of
 from study.machines.admission import fit_again, needed_of
 from study.machines.autoscaler import Demand, asking
 from study.machines.fit_nodes import PATIENCE, FitNodes
@@ -42,6 +42,7 @@ from study.machines.waiting import admitted
 from study.machines.watching import watched
 from study.schema.errors import LedgerError
 from study.schema.explain import kept_line
+from study.schema.resources import most_slots
 from study.schema.spec import StudySpec
 from study.schema.uris import resolve_uri
 from study.schema.wait import NO_WAIT, Wait
@@ -50,7 +51,7 @@ from study.store.ledger import Ledger, open_ledger
 from study.store.place import check_place, check_room
 from study.store.study import Study
 from study.store.targets import Targets
-from study.store.trials import Trials, ended_stacks
+from study.store.trials import Trials
 from trainables.loading.cache import Prepared
 from trainables.outputs.attempts import clear_checkpoints
 
@@ -113,13 +114,13 @@ def run_study(
             display.say(f"warning: {note}")
     expected: dict[str, float] = {}
     room = partial(check_room, file_name, directory)
-    fits: Callable[[], Room] = partial(room_here, spec, cpus)
+    slots = partial(slots_here, spec, cpus)
     if address is None:  # before anything is written
         with display.steps() as steps:
             if any(each.gpu for each in spec.needs.values()):
                 steps("trying the GPU")
             check_machine(spec, directory, stored, cpus)
-            stacks_of(spec, file_name, stored, prepared, fits)  # refuses what does not fit
+            stacks_of(spec, file_name, stored, prepared, slots)  # refuses what takes too long
             prober = partial(probe, targets=targets, where=partial(here, cpus=cpus))
             expected = expected_costs(
                 spec, file_name, stored, prepared.digest, steps, prober, room=room
@@ -136,13 +137,14 @@ def run_study(
     ):
         if address is not None:
             off = [unfit.node for unfit in cluster.unfit]
-            fits = partial(room_on, spec, [n for n in alive_nodes() if n["NodeID"] not in off])
+            fit = [node for node in alive_nodes() if node["NodeID"] not in off]
+            slots = partial(most_slots, fit, spec.needs.values())
             prober = partial(probe, targets=targets, where=partial(on_nodes, off=off))
             expected = expected_costs(
                 spec, file_name, stored, prepared.digest, steps, prober, room=room
             )
         steps("opening the ledger")
-        study = record_spec(spec, file_name, directory, prepared, tracking, fits, stored)
+        study = record_spec(spec, file_name, directory, prepared, tracking, slots, stored)
         stopping.resume = stopping.resume or _resumes(study, asked_address, cpus, wait)
         ledger = _open_ledger(study, display)
         _remove_leftovers(study, ledger.trials())
@@ -228,10 +230,10 @@ def _open_ledger(study: Study, display: Display) -> Ledger:
 
 
 def _remove_leftovers(study: Study, records: Trials) -> None:
-    """Remove what a kill left: checkpoints, between a trial's or a stack's last result and the
-    clean-up, and folders by which nodes were asked again."""
-    stacks = ended_stacks(study.directory, records)
-    for folder in [*study.directory.glob(f"{PROBE}*"), *stacks]:
+    """Remove what a kill left: checkpoints, between a trial's last result and the clean-up, and
+    folders by which nodes were asked again; and the checkpoints of stacks, of an earlier version.
+    """
+    for folder in [*study.directory.glob(f"{PROBE}*"), study.directory / "stacks"]:
         shutil.rmtree(folder, ignore_errors=True)
     for record in records.finished:
         clear_checkpoints(record.directory(study.directory))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -30,7 +29,7 @@ from study.machines.ray_session import ClusterError
 from study.store.ledger import Ledger
 from study.store.study import Study
 from study.store.targets import Targets
-from study.store.trials import Decision, Listener, TrialRecord, stack_directory
+from study.store.trials import Decision, Listener, TrialRecord
 from trainables.outputs.attempts import clear_checkpoints
 from trainables.outputs.outcome import Outcome, Report, reports_from_json
 from trainables.training.attempt import BESIDE_OTHERS, time_limit_reason
@@ -129,7 +128,7 @@ class LedgerSearch(Searcher):
         for row in live.rows.values():
             for listener in self._listeners:
                 listener.handed_out(row.record)
-        return {"assignment": self._assigning.of(live, self._nodes.slots()).to_json()}
+        return {"assignment": self._assigning.of(live, self._nodes.slots())}
 
     def _begun(self, group: Group) -> Live:
         """A new attempt at the trials, as the ledger has it."""
@@ -292,7 +291,8 @@ class LedgerSearch(Searcher):
                 del self._live[trial_id]
                 return
         else:
-            self._ledger.stack_died(live.group.stack, "hanging" if live.overdue else cause)
+            for row in live.rows.values():
+                self._ledger.died(row.record.label, row.record.number, "stack")
         self._put_back(trial_id)
 
     def _without_retry(self, live: Live, row: Row, cause: str, reason: str) -> Outcome | None:
@@ -317,8 +317,7 @@ class LedgerSearch(Searcher):
         record = self._ledger.tell(label, number, outcome, self._spec.objectives)
         del live.rows[record.name]
         clear_checkpoints(record.directory(self._directory))
-        if self.queue.ended(record) and record.stack is not None:
-            shutil.rmtree(stack_directory(self._directory, record.stack), ignore_errors=True)
+        self.queue.ended(record)
         for listener in self._listeners:
             listener.trained(record, rows)
             listener.finished(record)

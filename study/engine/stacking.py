@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -11,6 +12,7 @@ from study.schema.spec import StudySpec
 from study.schema.variant import with_values
 from study.store.study import Study
 from study.store.trials import TrialRecord, Trials, label_and_number
+from trainables.config import TrialConfig
 from trainables.stacks import likeness
 
 # Numbers of a method in a stack, where proposals learn from results: a search that proposed 17 at
@@ -28,6 +30,9 @@ def numbers_in(spec: StudySpec, rows: int) -> int:
     return min(rows, most, spec.trials)
 
 
+Turn = tuple[str, ...]  # labels whose trials are asked together
+
+
 @dataclass
 class Batch:
     """Trials that are asked together: the labels and numbers of all, and the first ones as they
@@ -37,16 +42,12 @@ class Batch:
     proposed: list[TrialRecord] = field(default_factory=list)
     recorded: int = 0
 
-    @property
-    def names(self) -> list[str]:
-        return [one.name for one in self.proposed]
-
 
 class Stacking:
     """How the trials of a study are stacked.
 
     labels: of the methods that can be. numbers: how many trials of each one stack takes; methods:
-    of how many.
+    of how many. turns: these labels, and each other.
     """
 
     def __init__(self, study: Study) -> None:
@@ -57,53 +58,45 @@ class Stacking:
         if study.stack and self.labels:
             self.numbers = numbers_in(study.spec, study.stack)
             self.methods = study.stack // self.numbers
+        others = [(label,) for label in study.labels if label not in self.labels]
+        self.turns: list[Turn] = [self.labels, *others] if self.labels else [*others]
 
-    def places(self, asked: Mapping[str, int], more: Mapping[str, int]) -> list[tuple[str, int]]:
-        """The labels and numbers that are asked next: of the labels with the fewest those from the
-        lowest number on. A label that fills its places goes first.
+    def counts(self, asked: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:
+        """How many trials of which labels are asked next: of those that fill their places, else of
+        all, the ones with the fewest.
 
         asked: how many each label has. more: how many may be asked now, of some of them.
         """
-        full = {label: min(self.numbers, self._spec.trials - asked[label]) for label in more}
-        fill = {label: count for label, count in more.items() if 0 < full[label] <= count}
-        more = fill or more
-        first = min((asked[label] for label, count in more.items() if count), default=0)
-        last = first + self.numbers
-        taken = [label for label, count in more.items() if count and asked[label] < last]
-        taken = sorted(taken, key=lambda label: asked[label])[: self.methods]
-        found = []
-        for number in range(first, last):
-            found += [
-                (label, number)
-                for label in taken
-                if asked[label] <= number < asked[label] + more[label]
-            ]
-        return found
+        most = {label: self.numbers if label in self.labels else 1 for label in more}
+        full = {label: min(most[label], self._spec.trials - asked[label]) for label in more}
+        found = {label: min(full[label], count) for label, count in more.items() if count}
+        whole = [label for label, count in found.items() if count == full[label]]
+        taken = sorted(whole or found, key=lambda label: asked[label])[: self.methods]
+        return {label: found[label] for label in taken}
 
     def stacks(self, trials: Iterable[TrialRecord]) -> dict[str, str]:
         """By trial, the name of its stack: that of the first trial that is alike. One that is like
         no other trains alone."""
-        alike: dict[object, list[str]] = {}
+        keys = {}
+        first: dict[object, str] = {}
         for one in trials:
             config = with_values(self._configs[one.label], one.params)
-            key = likeness(config), self._spec.resources_of(one.label)
-            alike.setdefault(key, []).append(one.name)
-        found: dict[str, str] = {}
-        for names in alike.values():
-            if len(names) > 1:
-                found |= dict.fromkeys(names, names[0])
-        return found
+            alike = likeness(TrialConfig.from_mapping(config))
+            keys[one.name] = alike, self._spec.resources_of(one.label)
+            first.setdefault(keys[one.name], one.name)
+        counts = Counter(keys.values())
+        return {name: first[key] for name, key in keys.items() if counts[key] > 1}
 
-    def unfinished(self, records: Trials) -> Batch | None:
+    def unfinished(self, records: Trials) -> dict[Turn, Batch]:
         """What a kill left half asked."""
         known = {record.name: record for record in records}
         for first in records:
-            if first.together and not known.keys() >= set(first.together):
-                places = [label_and_number(name) for name in first.together]
-                begun = [known[name] for name in first.together if name in known]
-                left = [place for place in places[len(begun) :] if place[1] < self._spec.trials]
-                return Batch(places[: len(begun)] + left, begun, len(begun)) if left else None
-        return None
+            begun = [known[name] for name in first.together if name in known]
+            places = list(map(label_and_number, first.together))
+            left = [place for place in places[len(begun) :] if place[1] < self._spec.trials]
+            if left:
+                return {self.labels: Batch(places[: len(begun)] + left, begun, len(begun))}
+        return {}
 
     def slots(self, counts: Mapping[str, int]) -> dict[str, int]:
         """By label, how many slots so many trials take: those that are stacked share one, also

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,6 +107,11 @@ def check_budget(budget: Budget | None, needs: Mapping[str, Resources]) -> None:
 def slots(nodes: Iterable[Any], resources: Resources) -> int:
     """How many trials fit on Ray's nodes (`ray.nodes()`) at once; each must fit on one node."""
     return sum(fitting(node["Resources"], resources) for node in nodes if node["Alive"])
+
+
+def most_slots(nodes: Collection[Any], needs: Iterable[Resources]) -> int:
+    """How many trials fit at once, of those that need least."""
+    return max(slots(nodes, each) for each in needs)
 
 
 def fitting(offered: Mapping[str, float], resources: Resources) -> int:

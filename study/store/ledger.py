@@ -31,8 +31,6 @@ from study.store.ledger_facts import (
     check_mark,
     check_notes,
     check_trial,
-    dissolved_in,
-    stack_note,
     studies_in,
 )
 from study.store.ledger_reader import OPTUNA_STATES, record_of
@@ -46,11 +44,8 @@ from trainables.plain import Value
 DRIVER = "driver"
 # How many attempts of a trial may die of each cause (other than the driver's death) before it is
 # FAIL. A lost node is not the trial's fault; after an out-of-memory error it is retried once, on a
-# whole GPU.
-MAX_DEATHS = {"process": 3, "node": 20, "out_of_memory": 2}
-# So many of a stack, before its trials train alone: which of them runs out of memory, or hangs,
-# shows there.
-MAX_STACK_DEATHS = {**MAX_DEATHS, "out_of_memory": 1, "hanging": 1}
+# whole GPU. After two deaths of a stack its trials train alone: who is to blame shows there.
+MAX_DEATHS = {"process": 3, "node": 20, "out_of_memory": 2, "stack": 2}
 
 
 def open_storage(directory: Path, ledger: str | None) -> BaseStorage:
@@ -187,16 +182,6 @@ class Ledger:
         self._write(label, number, "deaths", deaths)
         return deaths[cause] < MAX_DEATHS[cause]
 
-    def stack_died(self, stack: str, cause: str) -> bool:
-        """Record what ended an attempt at a stack (a key of MAX_STACK_DEATHS); returns whether it
-        may be retried. If not, its trials train alone from then on, which is recorded as well."""
-        label, key = stack_note(stack)
-        deaths = dict(self.notes(label).get(key, {}).get("deaths", {}))
-        deaths[cause] = deaths.get(cause, 0) + 1
-        may_retry = deaths[cause] < MAX_STACK_DEATHS[cause]
-        self.note(label, key, {"deaths": deaths, "alone": not may_retry})
-        return may_retry
-
     def decide(self, label: str, number: int, epoch: int, decision: Decision) -> None:
         """Record at once what early stopping decided of a RUNNING trial at a rung."""
         before = self._trial(label, number).user_attrs.get("rungs", {})
@@ -255,10 +240,6 @@ class Ledger:
 
     def notes(self, label: str) -> Mapping[str, Any]:
         return self._studies[label].user_attrs
-
-    def dissolved(self) -> set[str]:
-        """The stacks whose trials train alone."""
-        return dissolved_in({label: self.notes(label) for label in self._studies})
 
     # ---- reading ---------------------------------------------------------------------------------
 

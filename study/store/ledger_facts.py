@@ -17,7 +17,7 @@ from optuna.trial import FrozenTrial, TrialState
 from study.schema.errors import LedgerError
 from study.store.checks import Predicate, each, having, is_int, is_number, of, or_none, with_only
 from study.store.study_file import LATEST
-from study.store.trials import label_and_number, trial_name
+from study.store.trials import trial_name
 
 VERSION = 1  # of the attributes we set in Optuna
 
@@ -106,9 +106,8 @@ _is_tested = with_only(
     time=_is_time,
     shifts=of(_is_shifted),
 )
-_is_stack = with_only(deaths=of(is_int), alone=lambda value: isinstance(value, bool))
 # The facts of a label that are numbered, by what their names begin with.
-_NUMBERED: dict[str, Predicate] = {"tests": _is_tested, "stack": _is_stack}
+_NUMBERED: dict[str, Predicate] = {"tests": _is_tested}
 # An opening of the test split as it is recorded.
 is_opening = with_only(number=is_int, trial=is_int, attempt=is_int, run=is_int, time=_is_time)
 
@@ -168,23 +167,6 @@ def check_notes(notes: Mapping[Any, Any], study_name: str) -> None:
         if wrong:
             problem = f"{str(key)[:40]!r} of '{study_name}' is not as calstudy writes it"
             raise LedgerError(f"ledger: {problem}", "Restore the ledger from a backup.")
-
-
-def stack_note(stack: str) -> tuple[str, str]:
-    """The label of a stack's first trial, and the key of the label's fact about the stack."""
-    label, number = label_and_number(stack)
-    return label, f"stack/{number}"
-
-
-def dissolved_in(notes: Mapping[str, Mapping[str, Any]]) -> set[str]:
-    """The stacks whose trials train alone, from the facts of each label."""
-    found = set()
-    for label, facts in notes.items():
-        for key, value in facts.items():
-            kind, _, number = key.partition("/")
-            if kind == "stack" and value["alone"]:
-                found.add(trial_name(label, int(number)))
-    return found
 
 
 def check_trial(label: str, trial: FrozenTrial) -> None:

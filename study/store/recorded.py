@@ -31,10 +31,14 @@ class Opened(Record):
 
 @dataclass(frozen=True)
 class Stacked(Record):
-    """How many trials are trained as one program at most, and on which device: cpu or gpu."""
+    """How many trials are trained as one program at most, and on which device: cpu or gpu.
+
+    slots: trials that fitted at once, where `auto` decided by it.
+    """
 
     trials: int
     device: str
+    slots: int | None = None
 
 
 @dataclass(frozen=True)

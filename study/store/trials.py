@@ -221,15 +221,5 @@ def label_and_number(name: str) -> tuple[str, int]:
     return label, int(number)
 
 
-def stack_directory(study: Path, stack: str) -> Path:
-    return study / "stacks" / stack.replace("/", "-")
-
-
-def ended_stacks(study: Path, records: Iterable[TrialRecord]) -> list[Path]:
-    """The folders of stacks none of whose trials has to go on."""
-    left = {stack_directory(study, one.stack) for one in records if one.stack and one.is_open}
-    return [folder for folder in sorted(study.glob("stacks/*")) if folder not in left]
-
-
 def trial_directory(study: Path, label: str, number: int) -> Path:
     return study / "trials" / trial_name(label, number)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
+from trainables.at_once import mean
 from trainables.method import Method
 
 
@@ -14,13 +15,15 @@ def brier_loss(logits: Tensor, targets: Tensor) -> Tensor:
     logits: [N, K] float. targets: labels [N] int64, or soft [N, K]. Some packages (pycalib) also
     divide by K.
     """
-    soft = F.one_hot(targets, logits.shape[-1]) if targets.ndim == 1 else targets
-    return (logits.softmax(dim=-1) - soft).square().sum(dim=-1).mean()
+    soft = F.one_hot(targets, logits.shape[-1]) if targets.ndim < logits.ndim else targets
+    return mean((logits.softmax(dim=-1) - soft).square().sum(dim=-1), logits)
 
 
 @dataclass(frozen=True)
 class Brier(Method):
     """No hyperparameters. The gradient vanishes for a saturated softmax, even a wrong one."""
+
+    elementwise = True
 
     def loss(self, logits: Tensor, targets: Tensor, progress: float | Tensor) -> Tensor:
         return brier_loss(logits, targets)

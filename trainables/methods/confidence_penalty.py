@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from trainables.at_once import cross_entropy
+from trainables.at_once import cross_entropy, mean
 from trainables.fields import number
 from trainables.method import Method
 from trainables.methods.shared.entropy import entropy
@@ -17,7 +17,7 @@ def confidence_penalty_loss(logits: Tensor, targets: Tensor, weight: float | Ten
     summed over classes as in the paper; MbLS's code also averages over classes, so its weight is K
     times ours.
     """
-    return cross_entropy(logits, targets) - weight * entropy(logits).mean()
+    return cross_entropy(logits, targets) - weight * mean(entropy(logits), logits)
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class ConfidencePenalty(Method):
     """Penalizes confidence on every sample, correct or wrong."""
 
     weight: float = number(0.1, low=0, doc="weight of the mean entropy, in nats")
+    elementwise = True
 
     def loss(self, logits: Tensor, targets: Tensor, progress: float | Tensor) -> Tensor:
         return confidence_penalty_loss(logits, targets, self.weight)

@@ -20,5 +20,7 @@ def cross_entropy_loss(logits: Tensor, targets: Tensor) -> Tensor:
 class CrossEntropy(Method):
     """No hyperparameters."""
 
+    elementwise = True
+
     def loss(self, logits: Tensor, targets: Tensor, progress: float | Tensor) -> Tensor:
         return cross_entropy_loss(logits, targets)

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from trainables.at_once import mean
 from trainables.fields import number
 from trainables.method import Method, require_labels
 
@@ -19,12 +20,13 @@ def focal_loss(logits: Tensor, labels: Tensor, gamma: float | Tensor) -> Tensor:
     there for 0 < gamma < 1, NaN second ones below 2). Where p_y rounds to 0, second gradients,
     themselves about p_y, are finite but not exact.
     """
-    true_class = labels[:, None]
+    true_class = labels[..., None]
     others = logits.scatter(-1, true_class, -torch.inf).logsumexp(dim=-1)
     lead = logits.gather(-1, true_class).squeeze(-1) - others  # log(p_y / (1 - p_y))
     # -log p_y as a softplus: logsigmoid's second gradient has a factor 1 - p_y, which is 0 where
     # p_y rounds to 1.
-    return (torch.exp(gamma * F.logsigmoid(-lead)) * F.softplus(-lead, threshold=40.0)).mean()
+    losses = torch.exp(gamma * F.logsigmoid(-lead)) * F.softplus(-lead, threshold=40.0)
+    return mean(losses, logits)
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,7 @@ class Focal(Method):
     """The gradient has the modulating factor, as in both papers' code (theirs sums)."""
 
     gamma: float = number(3.0, low=0, doc="focusing parameter")
+    elementwise = True
 
     def loss(self, logits: Tensor, targets: Tensor, progress: float | Tensor) -> Tensor:
         return focal_loss(logits, require_labels(self, targets), self.gamma)

@@ -52,7 +52,7 @@ def sample_gamma(
     logits: Tensor, labels: Tensor, schedule: str, highest: float | Tensor = 5.0
 ) -> Tensor:
     """[N] gammas, constant in the gradient, of logits [N, K]. highest: only for `lambert_w`."""
-    p_y = logits.detach().softmax(dim=-1).gather(-1, labels[:, None]).squeeze(-1)
+    p_y = logits.detach().softmax(dim=-1).gather(-1, labels[..., None]).squeeze(-1)
     if schedule == "lambert_w":
         place = p_y.double().clamp(max=0.5) * (2 * POINTS)
         below = place.long().clamp(max=POINTS - 1)
@@ -76,6 +76,7 @@ class FocalSampleDependent(Method):
     gamma_max: float = number(
         5.0, above=0, doc="cap on lambert_w's gamma, which grows without bound as p_y falls"
     )
+    elementwise = True
 
     @property
     def inert(self) -> dict[str, str]:

@@ -46,6 +46,7 @@ class FocalScheduled(Method):
     steps: tuple[float, ...] = numbers(
         STEPS, above=0, below=1, doc="fractions of training at which gamma changes"
     )
+    elementwise = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

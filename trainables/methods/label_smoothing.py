@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
-from trainables.at_once import cross_entropy
+from trainables.at_once import cross_entropy, mean
 from trainables.fields import number
 from trainables.method import Method
 
@@ -17,7 +17,7 @@ def label_smoothing_loss(logits: Tensor, targets: Tensor, epsilon: float | Tenso
     cross-entropy. The convention of PyTorch and MbLS, over all K classes. MDCA spreads epsilon over
     the K - 1 wrong ones: its epsilon times K / (K - 1) equals ours.
     """
-    uniform = -F.log_softmax(logits, dim=-1).mean()
+    uniform = -mean(F.log_softmax(logits, dim=-1), logits)
     return (1 - epsilon) * cross_entropy(logits, targets) + epsilon * uniform
 
 
@@ -26,6 +26,7 @@ class LabelSmoothing(Method):
     """Validation NLL is always measured on hard labels."""
 
     epsilon: float = number(0.05, low=0, below=1, doc="target probability spread over all classes")
+    elementwise = True
 
     def loss(self, logits: Tensor, targets: Tensor, progress: float | Tensor) -> Tensor:
         return label_smoothing_loss(logits, targets, self.epsilon)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
-from trainables.at_once import cross_entropy
+from trainables.at_once import cross_entropy, mean
 from trainables.fields import number
 from trainables.method import Method
 
@@ -20,8 +20,8 @@ def mbls_loss(
     times the paper's lambda, and the published margin 10, weight 0.1 have the same meaning. Tied
     largest logits share the gradient (`amax`); the released code gives it all to one of them.
     """
-    distance = logits.amax(dim=-1, keepdim=True) - logits
-    return cross_entropy(logits, targets) + weight * F.relu(distance - margin).mean()
+    distance = (logits.amax(dim=-1, keepdim=True) - logits).flatten(-2 if logits.ndim == 3 else -1)
+    return cross_entropy(logits, targets) + weight * mean(F.relu(distance - margin), logits)
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ class Mbls(Method):
 
     margin: float = number(10.0, low=0, doc="logit distance without penalty")
     weight: float = number(0.1, low=0, doc="weight of the penalty, a mean over samples and classes")
+    elementwise = True
 
     def loss(self, logits: Tensor, targets: Tensor, progress: float | Tensor) -> Tensor:
         return mbls_loss(logits, targets, self.margin, self.weight)

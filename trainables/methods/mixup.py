@@ -45,6 +45,10 @@ class Mixup(Wrapper):
     def mixes(self) -> bool:
         return True
 
+    @property
+    def elementwise(self) -> bool:
+        return self.base.elementwise
+
     def draw(self, steps: int, size: int, generator: torch.Generator) -> dict[str, Tensor]:
         drawn = super().draw(steps, size, generator)
         if self.alpha == 0:

@@ -7,7 +7,6 @@ import os
 import socket
 import time
 import traceback
-from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -63,8 +62,8 @@ class Assignment:
     )  # names by sha256: those it may start from
     # A file visible on every node that mounts the study's storage; None: not checked.
     study_file: str | None = None
-    # That of the stack which a trial has left; None: it was in none.
-    stack_directory: str | None = None
+    ended: bool = False  # it has its result, and trains again beside the others of its stack
+    stack: str | None = None  # in words: the one it is trained in, or has left; None: it has none
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -72,36 +71,6 @@ class Assignment:
     @property
     def attempt_directory(self) -> Path:
         return attempt_directory(Path(self.directory), self.attempt)
-
-
-@dataclass(frozen=True)
-class StackAssignment:
-    """One attempt at a stack of trials.
-
-    rows: of all its trials, also of those that have a result, which are in `ended`.
-    """
-
-    name: str  # its first trial's
-    directory: str  # where its checkpoints lie, this attempt's in attempt-N
-    attempt: int  # above those of all its trials before
-    rows: tuple[Assignment, ...]
-    ended: tuple[str, ...]
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def of(cls, plain: dict[str, Any]) -> StackAssignment:
-        """The assignment that `to_json` wrote."""
-        return cls(**{**plain, "rows": tuple(Assignment(**row) for row in plain["rows"])})
-
-    @property
-    def attempt_directory(self) -> Path:
-        return attempt_directory(Path(self.directory), self.attempt)
-
-    @property
-    def shown(self) -> str:
-        return f"{self.name}, {len(self.rows)} trials"
 
 
 class Attempt:
@@ -110,13 +79,11 @@ class Attempt:
     A trial that uses extension files reports them before it trains. One that resumes at its
     rung reports it again. A GPU that gives errors ends the process (`GpuLost`) instead of
     leaving an outcome; so does a node that lacks what the trial needs (`NodeUnfit`).
-    stack: the one that the trial is trained in, in words.
     """
 
-    def __init__(self, assignment: Assignment, stack: str | None = None) -> None:
+    def __init__(self, assignment: Assignment) -> None:
         """Only store the assignment: building may fail, and failures are reported in `step`."""
         self._assignment = assignment
-        self._stack = stack
         self._directory = assignment.attempt_directory
         self._learner: Learner | None = None
         self.is_over = False
@@ -269,9 +236,7 @@ class Attempt:
     def _start(self) -> Learner:
         config, device = self.checked()
         learner = Learner(config, self.data(config, device), device)
-        assignment = self._assignment
-        if not self._resumed(learner, None, assignment.directory) and assignment.stack_directory:
-            self._resumed(learner, assignment.trial, assignment.stack_directory)
+        self._resume(learner)
         return learner
 
     def checked(self) -> tuple[TrialConfig, torch.device]:
@@ -291,14 +256,22 @@ class Attempt:
         metrics.load_own(self._assignment.metrics)
         return config, device
 
-    def _resumed(self, learner: Learner, name: str | None, directory: str) -> bool:
-        """Whether it goes on from a checkpoint there. name: the trial's, in that of a stack."""
-        return resume([(name, learner)], [self], Path(directory))
-
-    def resumes(self, learner: Learner, origin: str) -> None:
-        """Log what it resumes from."""
-        reached = epochs_reached(attempts_in(Path(self._assignment.directory)))
-        self.log(f"resumed from {origin} after epoch {learner.epoch}, of {reached} trained\n")
+    def _resume(self, learner: Learner) -> None:
+        """Go on from the newest intact checkpoint of this trial's attempts."""
+        directory = Path(self._assignment.directory)
+        for folder in attempts_in(directory):
+            if not (folder / "last.pt").exists():
+                continue
+            try:
+                if checkpoint.load(learner, folder / "last.pt"):
+                    reached = epochs_reached(attempts_in(directory))
+                    after = f"after epoch {learner.epoch}, of {reached} trained"
+                    self.log(f"resumed from {folder.name} {after}\n")
+                    return
+                problem = "not an intact checkpoint of this trial"
+            except checkpoint.OtherFeatures:
+                problem = "was trained on features of another kind of machine; it starts over"
+            self.log(f"{folder.name}/last.pt: {problem}\n")
 
     def _check_weights(self, config: TrialConfig) -> None:
         """Raise NodeUnfit unless this node has the weights that the study began with."""
@@ -374,6 +347,7 @@ class Attempt:
         """What the epochs left, after `history.json` is written as well."""
         rows = json.dumps(learner.history).encode()
         history = write_whole(self._directory / "history.json", rows)
+        stack = self._assignment.stack
         return Outcome(
             state=state,
             epoch=epoch,
@@ -382,7 +356,7 @@ class Attempt:
             device=learner.device.type,
             host=socket.gethostname(),
             versions=_libraries(),
-            training=learner.facts() | ({"stack": self._stack} if self._stack else {}),
+            training=learner.facts() | ({} if stack is None else {"stack": stack}),
             features=learner.data.prepared.features,
             digests={**digests, "history.json": history},
             **more,
@@ -392,28 +366,6 @@ class Attempt:
         """Add to the trial's log, whose epochs trained are compared with those needed."""
         retry_until_space(lambda: self._directory.mkdir(parents=True, exist_ok=True))
         append(self._directory / "log", text.encode())
-
-
-def resume(
-    rows: Sequence[tuple[str | None, Learner]], attempts: Sequence[Attempt], directory: Path
-) -> bool:
-    """Whether trials go on from the newest intact checkpoint in a directory's attempts; their logs
-    say so. rows: the trials by name, where it is one of a stack. attempts: at them."""
-    for folder in attempts_in(directory):
-        if not (folder / "last.pt").exists():
-            continue
-        try:
-            if checkpoint.load_rows(rows, folder / "last.pt"):
-                for attempt, (name, learner) in zip(attempts, rows, strict=True):
-                    origin = folder.name if name is None else f"{directory.name}/{folder.name}"
-                    attempt.resumes(learner, origin)
-                return True
-            problem = "not an intact checkpoint of this trial"
-        except checkpoint.OtherFeatures:
-            problem = "was trained on features of another kind of machine; it starts over"
-        for attempt in attempts:
-            attempt.log(f"{folder.name}/last.pt: {problem}\n")
-    return False
 
 
 @cache

@@ -2,7 +2,6 @@
 
 import hashlib
 import io
-from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import TypedDict
@@ -37,42 +36,21 @@ class OtherFeatures(Exception):
     """A checkpoint of a head that was trained on other outputs of its frozen network."""
 
 
-class SavedStack(TypedDict):
-    rows: dict[str, Saved]  # by the trial's name
-
-
 def save(learner: Learner, path: Path) -> None:
     """Write its state atomically. Random streams are functions of (seed, trial, epoch)."""
     learner.catch_up()
-    _write(_saved(learner, learner.network.state_dict()), path)
-
-
-def save_stack(rows: Mapping[str, Learner], path: Path) -> None:
-    """Write the states of a stack's trials, by their names, as one file."""
-    saved = {}
-    for name, learner in rows.items():
-        # Views of what all trials share, with which they would be written.
-        network = {key: value.clone() for key, value in learner.network.state_dict().items()}
-        saved[name] = _saved(learner, network)
-    _write({"rows": saved}, path)
-
-
-def _saved(learner: Learner, network: dict[str, Tensor]) -> Saved:
-    return {
+    state: Saved = {
         "config": learner.config.to_mapping(),
         "epoch": learner.epoch,
         "history": learner.history,
         "best": learner.best,
-        "network": network,
-        "optimizer": learner.weights.state(learner.row),
+        "network": learner.network.state_dict(),
+        "optimizer": learner.weights.state(),
         "method_state": learner.method_state,
         "samples": learner.samples,
         "recorded": learner.entropies,
         "features": learner.data.prepared.features,
     }
-
-
-def _write(state: Saved | SavedStack, path: Path) -> None:
     inner = io.BytesIO()
     torch.save(state, inner)
     content = inner.getbuffer()
@@ -88,44 +66,28 @@ def load(learner: Learner, path: Path) -> bool:
 
     Raises OtherFeatures.
     """
-    return load_rows([(None, learner)], path)
-
-
-def load_rows(rows: Iterable[tuple[str | None, Learner]], path: Path) -> bool:
-    """`load` for trials of a stack, by their names, from what `save_stack` wrote; False if one of
-    them is not there."""
-    named = list(rows)
-    device = named[0][1].device
-    pairs = []
     try:
         payload = digested_payload(path)
         if payload is None:
             return False
-        read = torch.load(io.BytesIO(payload), weights_only=True, map_location=device)
-        for name, learner in named:
-            pairs.append((learner, read if name is None else read["rows"][name]))
-        if not all(_is_of(learner, state) for learner, state in pairs):
+        device = learner.device
+        state: Saved = torch.load(io.BytesIO(payload), weights_only=True, map_location=device)
+        if not _is_of(learner, state):
             return False
     except Exception:
         # Whatever torch raises on a torn file; the trial starts from an older one, or from scratch.
         return False
-    for learner, state in pairs:
-        if state.get("features") != learner.data.prepared.features:
-            raise OtherFeatures
-    for learner, state in pairs:
-        _resume(learner, state)
-    return True
-
-
-def _resume(learner: Learner, state: Saved) -> None:
+    if state.get("features") != learner.data.prepared.features:
+        raise OtherFeatures
     learner.network.load_state_dict(state["network"])
-    learner.weights.load(state["optimizer"], learner.row)
+    learner.weights.load(state["optimizer"])
     learner.method_state = state["method_state"]
     learner.history = state["history"]
     learner.best = state["best"]
     learner.samples = state["samples"]
     learner.entropies = state["recorded"]
     learner.stand_after(state["epoch"])
+    return True
 
 
 def _is_of(learner: Learner, state: Saved) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,12 +16,11 @@ from trainables.config import TrialConfig
 from trainables.loading.batches import DeviceSplit
 from trainables.loading.trial_data import TrialData
 from trainables.outputs.classifier import PREDICTION_BATCH
-from trainables.stacks import likeness, why_alone
+from trainables.stacks import likeness, loss_key, why_alone
 from trainables.training import program
 from trainables.training.choices import Choices
 from trainables.training.learner import Diverged, Learner, Measured, Place
 from trainables.training.modes import repeatable, to_host
-from trainables.training.stacked import in_order
 
 
 class Stack:
@@ -34,12 +34,11 @@ class Stack:
     def __init__(
         self, configs: Sequence[TrialConfig], data: TrialData, device: torch.device
     ) -> None:
-        first = configs[0]
         assert len(configs) > 1, "a trial by itself is trained by its Learner"
         for config in configs:
             assert why_alone(config) is None, why_alone(config)
-            assert likeness(config.to_mapping()) == likeness(first.to_mapping())
-        order = in_order(configs)
+            assert likeness(config) == likeness(configs[0])
+        order = sorted(range(len(configs)), key=lambda place: _in_order(configs[place]))
         trials = [(configs[place], program.new_network(configs[place], data)) for place in order]
         (config, network), *others = trials
         self._program = program.program_for(config, data, network, device, others)
@@ -62,11 +61,6 @@ class Stack:
     def finished(self) -> bool:
         return self._first.finished or not self.training
 
-    def stand_after(self, epoch: int) -> None:
-        """Be where training is after this many epochs."""
-        for row in self._rows:
-            row.stand_after(epoch)
-
     def advance(self) -> dict[Learner, Diverged]:
         """Train one epoch. Returns what ended rows."""
         started = time.monotonic()
@@ -78,30 +72,23 @@ class Stack:
                 self._program.run(choices, self._take, self._streamed(choices))
         for row in self._rows:
             row.samples += sum(choices.train["indices"][:, 0].numel() for choices in decided)
-        self.stand_after(self.epoch + 1)
+            row.stand_after(row.epoch + 1)
         return self._measure(steps, started)
 
     def drop(self, row: Learner) -> None:
-        """Neither read nor save a row any more."""
+        """Do not read a row any more."""
         self.training.remove(row)
 
     def _decided(self) -> list[Choices]:
         """The epoch's choices of all rows: for its whole batches, and for the one that is left."""
-        of_numbers = {}
+        # Trials of a number see the same samples.
+        of_numbers = {row.config.number: row for row in self._rows}
+        samples = {number: row.samples_in(row.order()) for number, row in of_numbers.items()}
         of_rows = []
         for row in self._rows:
-            number = row.config.number
-            if number not in of_numbers:
-                of_numbers[number] = row.samples_in(row.order())
             preparation = row.own_stream("preparation", row.epoch)
-            of_rows.append([row.chosen(each, preparation) for each in of_numbers[number]])
-        batches = [of_numbers[number] for number in sorted(of_numbers)]
-        return [
-            self._step.chosen(own, [each.train for each in shared])
-            for own, shared in zip(
-                zip(*of_rows, strict=True), zip(*batches, strict=True), strict=True
-            )
-        ]
+            of_rows.append([row.chosen(each, preparation) for each in samples[row.config.number]])
+        return [self._step.together(own) for own in zip(*of_rows, strict=True)]
 
     def _streamed(self, choices: Choices) -> Callable[[int], dict[str, Tensor]] | None:
         split = self._first.train
@@ -139,7 +126,7 @@ class Stack:
         return ended
 
     def _logits(self, split: DeviceSplit) -> Tensor:
-        """[K, N, C] float32 of a split, for all rows."""
+        """[R, N, C] float32 of a split, for all rows."""
         config = self._first.config
         # What the layers make of them takes no more memory than a training step.
         size = max(config.batch_size, PREDICTION_BATCH // len(self._rows))
@@ -152,3 +139,8 @@ class Stack:
     def leave(self) -> None:
         """Give the program to the next stack of this process; the rows are then at their end."""
         program.leave(self._program)
+
+
+def _in_order(config: TrialConfig) -> tuple[str, str]:
+    """By which rows are ordered: those of a method are beside each other."""
+    return loss_key(config), json.dumps(config.to_mapping(), sort_keys=True)

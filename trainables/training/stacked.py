@@ -1,42 +1,31 @@
-"""Several trials as one training step: their networks as one, and a method's loss once for its
-trials.
-
-Rows are in the order of their numbers; trials of one number share their batches.
-"""
+"""Several trials of one method as one training step: their networks as one, and their losses at
+once."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from itertools import chain
-from typing import Any, NamedTuple
+from itertools import islice
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from trainables.at_once import for_each
-from trainables.config import TrialConfig, to_plain
+from trainables.config import TrialConfig
 from trainables.loading.batches import DeviceSplit
 from trainables.method import Batch, Method, Mixed, numbers, with_numbers
 from trainables.model import Network
-from trainables.plain import without_numbers
+from trainables.stacks import loss_key
 from trainables.training.choices import Choices
 from trainables.training.weights import Weights
 
 LAYERS = (nn.Flatten, nn.Linear, nn.ReLU, nn.Identity)
 
 
-class Part(NamedTuple):
-    """Batches [G, B, ...], and of each the rows that take it, [G, L]."""
-
-    images: Tensor
-    rows: Tensor
-
-
 class StackedNetwork:
-    """K networks of equal layers: linear layers are one product of K matrices. Rows that take the
-    same batch are one matrix in the first of them."""
+    """R networks of equal layers: a linear layer is one product of R matrices."""
 
     def __init__(self, network: Network) -> None:
         """Raises TypeError for a network with layers that have no stacked form."""
@@ -49,22 +38,23 @@ class StackedNetwork:
             self._layers.append((path, module))
 
     def logits(
-        self, parts: Sequence[Part], weights: Mapping[str, Tensor], kept: Tensor | None = None
+        self, inputs: Tensor, weights: Mapping[str, Tensor], are_shared: bool = False
     ) -> Tensor:
-        """[K, B, C]. kept: where the K rows are among those of the parts; None: they are these."""
-        now: Tensor | None = None
+        """[R, B, C]. inputs: [R, B, ...]; [B, ...] if all networks take the same."""
+        # Features come before samples: the gradient of a layer is then a fast product.
+        now = inputs.flatten(1 if are_shared else 2).mT
         for path, layer in self._layers:
-            if isinstance(layer, nn.Linear):
-                weight, bias = weights[f"{path}.weight"], weights[f"{path}.bias"]
-                if now is None:
-                    now = _first(parts, weight, bias, kept)
-                else:
-                    now = torch.baddbmm(bias[:, None], now, weight.transpose(1, 2))
-            elif isinstance(layer, nn.ReLU):
-                assert now is not None, "samples go into a linear layer"
+            if isinstance(layer, nn.ReLU):
                 now = now.relu()
-        assert now is not None
-        return now.float() if now.dtype == torch.bfloat16 else now
+            if not isinstance(layer, nn.Linear):
+                continue
+            weight, bias = weights[f"{path}.weight"], weights[f"{path}.bias"]
+            if now.dim() == 2:
+                outputs = torch.addmm(bias.flatten()[:, None], weight.flatten(0, 1), now)
+                now = outputs.view(*bias.shape, -1)
+            else:
+                now = torch.baddbmm(bias[:, :, None], weight, now)
+        return now.mT.float() if now.dtype == torch.bfloat16 else now.mT
 
 
 def _has_stacked_form(layer: nn.Module) -> bool:
@@ -75,73 +65,54 @@ def _has_stacked_form(layer: nn.Module) -> bool:
     return type(layer) in LAYERS
 
 
-def _first(parts: Sequence[Part], weight: Tensor, bias: Tensor, kept: Tensor | None) -> Tensor:
-    """The first linear layer: [K, B, H]."""
-    if kept is not None:
-        rows = torch.cat([part.rows.flatten() for part in parts])
-        weight = weight.index_select(0, rows)
-        bias = bias.index_select(0, rows)
-    found = []
-    start = 0
-    for images, rows in parts:
-        own = weight.narrow(0, start, rows.numel())
-        offset = bias.narrow(0, start, rows.numel())
-        start += rows.numel()
-        groups, count = rows.shape
-        matrix = own.reshape(groups, -1, own.shape[2]).transpose(1, 2)
-        output = torch.baddbmm(offset.reshape(groups, 1, -1), images.flatten(2), matrix)
-        each_row = output.view(*output.shape[:2], count, -1).transpose(1, 2)
-        found.append(each_row.flatten(0, 1))
-    output = torch.cat(found)
-    return output if kept is None else output.index_select(0, kept)
+class Part:
+    """Rows of a stack that lie beside each other, and whose losses differ in numbers alone."""
 
-
-class LossGroup:
-    """Trials whose losses differ in numbers alone, and their rows [R]."""
-
-    def __init__(self, methods: Sequence[Method], rows: list[int], device: torch.device) -> None:
+    def __init__(self, methods: Sequence[Method], device: torch.device) -> None:
         self.method = methods[0]
-        self.rows = torch.tensor(rows, device=device)
-        self.numbers = [torch.zeros(len(rows), device=device) for _ in numbers(self.method)]
-        # Each then has images of its own.
         self.prepares = self.method.overrides("prepare")
+        count = len(methods)
+        self._numbers = [torch.zeros(count, 1, device=device) for _ in numbers(self.method)]
         self.restart(methods)
 
     def restart(self, methods: Sequence[Method]) -> None:
         """Take the numbers of other trials."""
-        for ours, theirs in zip(
-            self.numbers, zip(*map(numbers, methods), strict=True), strict=True
-        ):
-            ours.copy_(torch.tensor(theirs))
+        rows = [list(numbers(method)) for method in methods]
+        for ours, theirs in zip(self._numbers, zip(*rows, strict=True), strict=True):
+            ours.copy_(torch.tensor(theirs)[:, None])
 
     def prepared(self, batch: Batch) -> Batch:
         """The trials' batches, all with a leading dimension, as the method prepares them."""
         unused = torch.Generator()
-
-        def of_one(method: Method, batch: Batch) -> Batch:
-            return method.prepare(batch, unused)
-
-        return self._of_each(of_one, batch)
+        return self._for_each(lambda method, own: method.prepare(own, unused), batch)
 
     def losses(self, logits: Tensor, targets: Tensor | Mixed, progress: Tensor) -> Tensor:
         """[R]. logits: [R, B, C]. targets: with a leading dimension."""
+        if not self.method.elementwise:
+            return self._for_each(
+                lambda method, *own: method.loss_of(*own, progress), logits, targets
+            )
+        method = with_numbers(self.method, iter(self._numbers))
+        if not isinstance(targets, Mixed):
+            return method.loss(logits, targets, progress).flatten()
+        first, second = (
+            method.loss(logits, each, progress).flatten()
+            for each in (targets.first, targets.second)
+        )
+        return targets.share * first + (1 - targets.share) * second
 
-        def of_one(method: Method, logits: Tensor, targets: Tensor | Mixed) -> Tensor:
-            return method.loss_of(logits, targets, progress)
-
-        return self._of_each(of_one, logits, targets)
-
-    def _of_each(self, of_one: Any, *values: Any) -> Any:
+    def _for_each(self, function: Callable[..., Any], *values: Any) -> Any:
         """What a function gives of each trial's method and values, with a leading dimension."""
 
         def called(tensors: list[Tensor], *own: Any) -> Any:
-            return of_one(with_numbers(self.method, iter(tensors)), *own)
+            method: Method = with_numbers(self.method, iter(tensors))
+            return function(method, *own)
 
-        return for_each(called, self.numbers, *values)
+        return for_each(called, [each[:, 0] for each in self._numbers], *values)
 
 
 class StackedStep:
-    """One training step of K trials. configs: in the order of their rows, as `in_order` has it."""
+    """One training step of R trials, those of a `loss_key` beside each other."""
 
     def __init__(
         self,
@@ -150,116 +121,77 @@ class StackedStep:
         weights: Weights,
         device: torch.device,
     ) -> None:
-        self.network = StackedNetwork(network)
+        self._network = StackedNetwork(network)
         self._weights = weights
-        self._places = list(alike(configs).values())
-        self._groups = [
-            LossGroup([configs[row].method for row in rows], rows, device) for rows in self._places
-        ]
-        places = [config.number for config in configs]
-        batch_of = torch.tensor([sorted(set(places)).index(number) for number in places])
-        # Of each group's rows, the batches they take.
-        self._batches = [batch_of[rows].to(device) for rows in self._places]
-        taken = []
-        sharing = [group.rows.tolist() for group in self._groups if not group.prepares]
-        if sharing:
-            taken.append(_by_batch(list(chain(*sharing)), batch_of.tolist()))
-        taken += [group.rows[:, None] for group in self._groups if group.prepares]
-        self._rows = [rows.to(device) for rows in taken]
-        order = list(chain(*(rows.flatten().tolist() for rows in taken)))
-        self._kept: Tensor | None = None
-        if order != list(range(len(configs))):
-            places = [order.index(row) for row in range(len(configs))]
-            self._kept = torch.tensor(places, device=device)
-        self._all_rows = torch.arange(len(configs), device=device)[None]
+        self._counts = list(Counter(map(loss_key, configs)).values())
+        self._parts = [Part(methods, device) for methods in self._methods(configs)]
 
     def restart(self, configs: Sequence[TrialConfig]) -> None:
-        """Take the numbers of other trials in the same places."""
-        for group, rows in zip(self._groups, self._places, strict=True):
-            group.restart([configs[row].method for row in rows])
+        """Take the numbers of other trials."""
+        for part, methods in zip(self._parts, self._methods(configs), strict=True):
+            part.restart(methods)
 
-    def chosen(self, rows: Sequence[Choices], batches: Sequence[Mapping[str, Tensor]]) -> Choices:
-        """The choices of all rows as one. batches: of each number."""
-        train = {name: torch.stack([each[name] for each in batches], 1) for name in batches[0]}
-        drawn = {}
-        for place, members in enumerate(self._places):
-            for name in rows[members[0]].method:
-                values = [rows[row].method[name] for row in members]
-                drawn[f"{name}:{place}"] = torch.stack(values, 1)
-        rates = torch.stack([each.learning_rate for each in rows], 1)
+    def _methods(self, configs: Sequence[TrialConfig]) -> list[list[Method]]:
+        """Of each part."""
+        found = iter(configs)
+        return [[each.method for each in islice(found, count)] for count in self._counts]
+
+    def together(self, rows: Sequence[Choices]) -> Choices:
+        """The choices of all trials as one."""
+        train = _stacked([row.train for row in rows])
+        rates = torch.stack([row.learning_rate for row in rows], 1)
+        drawn: dict[str, Tensor] = {}
+        found = iter(rows)
+        for place, count in enumerate(self._counts):
+            own = _stacked([row.method for row in islice(found, count)])
+            drawn |= {f"{place}:{name}": values for name, values in own.items()}
         return Choices(rows[0].progress, rates, train, {}, drawn)
 
     def take(
         self, now: Choices, train: DeviceSplit, precision: AbstractContextManager[Any]
     ) -> Tensor:
-        """Update the weights; the losses [K]. precision: of the network's pass."""
+        """Update the weights; the losses [R]. precision: of the network's pass."""
         shape = now.train["labels"].shape
         flat = {
             name: values if name == "images" else values.flatten(0, 1)
             for name, values in now.train.items()
         }
-        images = train.batch(flat).images
-        images = images.view(*shape, *images.shape[1:])
-        batches = [images] * any(not group.prepares for group in self._groups)
-        targets: list[Tensor | Mixed] = []
-        for place, (group, taken) in enumerate(zip(self._groups, self._batches, strict=True)):
-            labels, indices = (
-                now.train[name].index_select(0, taken) for name in ("labels", "indices")
-            )
-            if not group.prepares:
-                targets.append(labels)
-                continue
-            drawn = {
-                name.rpartition(":")[0]: values
-                for name, values in now.method.items()
-                if name.rpartition(":")[2] == str(place)
-            }
-            own = group.prepared(Batch(images.index_select(0, taken), labels, indices, drawn))
-            batches.append(own.images)
-            targets.append(own.targets)
+        found = train.batch(flat).images
+        images = found.view(*shape, *found.shape[1:])
+        batches = self._prepared(now, images)
+        if any(part.prepares for part in self._parts):
+            images = torch.cat([batch.images for batch in batches])
         with precision:
-            parts = list(map(Part, batches, self._rows))
-            logits = self.network.logits(parts, self._weights.leaves, self._kept)
-        losses = logits.new_zeros(len(logits))
-        for group, target in zip(self._groups, targets, strict=True):
-            found = group.losses(logits.index_select(0, group.rows), target, now.progress)
-            losses = losses.index_copy(0, group.rows, found)
+            logits = self._network.logits(images, self._weights.leaves)
+        of_parts = zip(self._parts, torch.split(logits, self._counts), batches, strict=True)
+        losses = torch.cat(
+            [part.losses(own, batch.targets, now.progress) for part, own, batch in of_parts]
+        )
         self._weights.backward(losses.sum())
         self._weights.update(now.learning_rate[:, None])
         return losses.detach()
 
-    def predicted(self, images: Tensor) -> Tensor:
-        """[K, N, C]: what all networks make of the same samples [N, ...]."""
-        return self.network.logits([Part(images[None], self._all_rows)], self._weights.leaves)
+    def _prepared(self, now: Choices, images: Tensor) -> list[Batch]:
+        """Of each part, the batches of its trials as its method prepares them."""
+        found = []
+        start = 0
+        for place, (part, count) in enumerate(zip(self._parts, self._counts, strict=True)):
+            labels, indices = (now.train[name][start:][:count] for name in ("labels", "indices"))
+            drawn = {
+                name.partition(":")[2]: values
+                for name, values in now.method.items()
+                if name.partition(":")[0] == str(place)
+            }
+            batch = Batch(images[start:][:count], labels, indices, drawn)
+            found.append(part.prepared(batch) if part.prepares else batch)
+            start += count
+        return found
+
+    def predicted(self, inputs: Tensor) -> Tensor:
+        """[R, N, C]: what all networks make of the same samples [N, ...]."""
+        return self._network.logits(inputs, self._weights.leaves, are_shared=True)
 
 
-def alike(configs: Sequence[TrialConfig]) -> dict[str, list[int]]:
-    """The places of trials whose losses differ in numbers alone, by a key of what they share."""
-    found: dict[str, list[int]] = {}
-    for place, config in enumerate(configs):
-        drawn = sorted(config.method.draw(1, 2, torch.Generator()))
-        key = json.dumps([without_numbers(to_plain(config.method)), drawn], sort_keys=True)
-        found.setdefault(key, []).append(place)
-    return found
-
-
-def in_order(configs: Sequence[TrialConfig]) -> list[int]:
-    """The places of trials in the order of their rows, which does not depend on how they are given:
-    those that share batches by number, then those with batches of their own."""
-    keys = {place: key for key, places in alike(configs).items() for place in places}
-
-    def place_of(place: int) -> tuple[Any, ...]:
-        config = configs[place]
-        whole = json.dumps(config.to_mapping(), sort_keys=True)
-        own = config.method.overrides("prepare")
-        shared = (config.number, keys[place])
-        return own, *(reversed(shared) if own else shared), whole
-
-    return sorted(range(len(configs)), key=place_of)
-
-
-def _by_batch(rows: Sequence[int], batch_of: Sequence[int]) -> Tensor:
-    """[G, L]: the rows that take each batch. Where there are fewer, a row is there again."""
-    found = [[row for row in rows if batch_of[row] == batch] for batch in range(max(batch_of) + 1)]
-    width = max(map(len, found))
-    return torch.tensor([each + (width - len(each)) * [rows[0]] for each in found])
+def _stacked(rows: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """By name, with a dimension for trials after the steps'."""
+    return {name: torch.stack([row[name] for row in rows], 1) for name in rows[0]}

@@ -1,41 +1,34 @@
-"""One attempt at a stack: its trials train as one program, and each reports for itself. No Ray
-here."""
+"""One attempt at a stack: its trials train as one program, from the beginning to their end, and
+each reports for itself. No Ray here."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from trainables.config import TrialConfig
-from trainables.files.atomic import retry_until_space
 from trainables.outputs.outcome import Outcome, Report
 from trainables.plugins import finding_for, raised_in
-from trainables.training import checkpoint
-from trainables.training.attempt import Attempt, StackAssignment, TimeLimit, label_of, resume
+from trainables.training.attempt import Assignment, Attempt, TimeLimit, label_of
 from trainables.training.device import NodeUnfit
 from trainables.training.learner import Diverged, Learner
 from trainables.training.stack import Stack
 
 
 class StackedAttempt:
-    """Trains what an assignment says, as an `Attempt` does for one trial.
+    """Trains what assignments say, as an `Attempt` does for one trial.
 
     A trial that diverges, or takes too long, ends by itself. What ends the stack ends its trials:
     an error that may be another's is no result of theirs.
     """
 
-    def __init__(self, assignment: StackAssignment) -> None:
-        """Only store the assignment, as `Attempt` does."""
-        self._assignment = assignment
-        self._attempts = {
-            row.trial: Attempt(row, assignment.shown)
-            for row in assignment.rows
-            if row.trial not in assignment.ended
-        }
+    def __init__(self, assignments: Sequence[Assignment]) -> None:
+        """Only store the assignments, as `Attempt` does."""
+        self._assignments = assignments
+        self._attempts = {row.trial: Attempt(row) for row in assignments if not row.ended}
         self._learners: dict[str, Learner] = {}  # of these
         self._stack: Stack | None = None
-        self._saved = time.monotonic()
         # What the next reports tell.
         self._rows: dict[str, list[dict[str, float]]] = {}
         self._outcomes: dict[str, Outcome] = {}
@@ -79,44 +72,28 @@ class StackedAttempt:
     def _train(self) -> None:
         if self._stack is None:
             self._stack = self._start()
-            for name, learner in self._learners.items():
-                self._rows[name] += learner.history
             if any(attempt.used for attempt in self._attempts.values()):
                 return
         stack = self._stack
-        first = self._assignment.rows[0]
         before = stack.epoch
-        until = time.monotonic() + first.step_seconds
+        until = time.monotonic() + self._assignments[0].step_seconds
         while not stack.finished and (stack.epoch == before or time.monotonic() < until):
             self._advance(stack)
-            saves = time.monotonic() - self._saved >= first.checkpoint_seconds
-            if saves and not stack.finished:
-                self._save()
         if stack.finished:
             for name in list(self._attempts):
                 self._finish(name)
 
     def _start(self) -> Stack:
-        assignment = self._assignment
-        configs = []
-        for row in assignment.rows:
-            with finding_for(label_of(row.trial)):
-                if row.trial in self._attempts:
-                    config, device = self._attempts[row.trial].checked()
-                else:
-                    config = TrialConfig.from_mapping(row.config)
-                configs.append(config)
-        attempts = list(self._attempts.values())
-        stack = Stack(configs, attempts[0].data(configs[0], device), device)
-        for row, learner in zip(assignment.rows, stack.rows, strict=True):
-            if row.trial in self._attempts:
-                self._learners[row.trial] = learner
-            else:
-                stack.drop(learner)
-        if resume(list(self._learners.items()), attempts, Path(assignment.directory)):
-            stack.stand_after(stack.training[0].epoch)
         for name, attempt in self._attempts.items():
-            attempt.noted(self._learners[name], len(self._learners[name].history))
+            with finding_for(label_of(name)):
+                config, device = attempt.checked()
+        configs = [TrialConfig.from_mapping(row.config) for row in self._assignments]
+        stack = Stack(configs, attempt.data(config, device), device)
+        for row, learner in zip(self._assignments, stack.rows, strict=True):
+            if row.ended:
+                stack.drop(learner)
+            else:
+                self._learners[row.trial] = learner
         return stack
 
     def _advance(self, stack: Stack) -> None:
@@ -132,13 +109,6 @@ class StackedAttempt:
                     attempt.check_time(learner)
             except (Diverged, TimeLimit) as error:
                 self._end(name, error)
-
-    def _save(self) -> None:
-        directory = self._assignment.attempt_directory
-        retry_until_space(lambda: directory.mkdir(parents=True, exist_ok=True))
-        training = {name: self._learners[name] for name in self._attempts}
-        checkpoint.save_stack(training, directory / "last.pt")
-        self._saved = time.monotonic()
 
     def _finish(self, name: str) -> None:
         """Write the trial's files."""

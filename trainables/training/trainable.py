@@ -17,7 +17,7 @@ from trainables.machine import keep_freed_memory
 from trainables.outputs.outcome import reports_to_json
 from trainables.plain import Plain
 from trainables.training import checkpoint
-from trainables.training.attempt import Assignment, Attempt, StackAssignment
+from trainables.training.attempt import Assignment, Attempt
 from trainables.training.learner import Learner
 from trainables.training.stacked_attempt import StackedAttempt
 
@@ -42,7 +42,7 @@ class CalibrationTrainable(Trainable):
             self._attempt.leave()
         plain = json.loads(config["assignment"])
         if "rows" in plain:
-            self._attempt = StackedAttempt(StackAssignment.of(plain))
+            self._attempt = StackedAttempt([Assignment(**row) for row in plain["rows"]])
         else:
             self._attempt = Attempt(Assignment(**plain))
 

@@ -163,17 +163,17 @@ class Weights:
         unbiased = (second / (1 - BETAS[1] ** self.count)).sqrt_().add_(EPSILON)
         weights.sub_(first / unbiased * (lr / (1 - BETAS[0] ** self.count)))
 
-    def state(self, row: int = 0) -> OptimizerState:
+    def state(self) -> OptimizerState:
         """What `load` restores of a trial: the optimizer's, without weights and gaps."""
-        moments = [torch.cat(self._parts(moment[row])) for moment in self.moments]
+        moments = [torch.cat(self._parts(moment[0])) for moment in self.moments]
         return {"moments": moments, "count": self.count}
 
-    def load(self, state: OptimizerState, row: int = 0) -> None:
+    def load(self, state: OptimizerState) -> None:
         """Restore what `state` gave."""
         self.count.copy_(state["count"])
         for moment, stored in zip(self.moments, state["moments"], strict=True):
             values = torch.split(stored, self._lengths)
-            for part, value in zip(self._parts(moment[row]), values, strict=True):
+            for part, value in zip(self._parts(moment[0]), values, strict=True):
                 part.copy_(value)
 
 

@@ -33,6 +33,6 @@ class Stacks(Ground):
         "model": {"name": "mlp", "width": 256},
         "stack": 6,
         "trials": 8,
-        "epochs": 60,
+        "epochs": 120,
         "checkpoint_seconds": 0.5,
     }

@@ -34,7 +34,6 @@ from study.cli import main
 from study.engine import confirm
 from study.engine.candidates import Asked, confirming_spec
 from study.engine.preparation import prepare_data, record_spec
-from study.engine.stack_size import Room
 from study.machines.stopping import Stopping
 from study.schema.compatibility import refuse_changes
 from study.schema.errors import SpecError
@@ -88,7 +87,7 @@ def packs(folder: Path) -> dict[str, Any]:
 def recorded(spec: StudySpec, directory: Path) -> Study:
     directory.mkdir()
     prepared = prepare_data(spec, "study.yaml", Steps(Console()))
-    return record_spec(spec, "study.yaml", directory, prepared, None, lambda: Room(2, None))
+    return record_spec(spec, "study.yaml", directory, prepared, None, lambda: 2)
 
 
 def search(storage: Path, name: str = "small", told: Any = TOLD, **keys: Any) -> Study:

@@ -1,5 +1,6 @@
-"""How many trials are trained as one program: counted by hand, and recorded once."""
+"""How many trials are trained as one program: decided from numbers, and recorded once."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,9 @@ from optuna.distributions import FloatDistribution
 
 from search_spaces import strict_yaml
 from study.answer.confirmation import results_of
-from study.engine import run, stack_size
+from study.engine import probe, run, stack_size
 from study.engine.candidates import Asked, confirming_spec
-from study.engine.stack_size import Room, Stacks, room_on, stacks_of
-from study.machines.ray_session import Node
+from study.engine.stack_size import Stacks, stacks_of
 from study.schema.errors import SpecError
 from study.store.recorded import Stacked
 from study.store.study import open_directory, record_facts, write_study_file
@@ -21,13 +21,7 @@ from tests.study.made import made_study
 from tests.study.schema.specs import small
 from trainables.loading.cache import Prepared, prepare
 
-GIGABYTE = 10**9
 RATE = FloatDistribution(0.01, 0.5, log=True)
-
-
-@pytest.fixture(autouse=True)
-def a_row_takes_a_gigabyte(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stack_size, "row_bytes", lambda config, prepared: GIGABYTE)
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +29,8 @@ def prepared() -> Prepared:
     return prepare(small().data, 0)
 
 
-def decided(prepared: Prepared, slots: int = 2, memory: float | None = None, **keys: Any) -> Stacks:
-    return stacks_of(small(**keys), "study.yaml", None, prepared, lambda: Room(slots, memory))
+def decided(prepared: Prepared, slots: int = 2, **keys: Any) -> Stacks:
+    return stacks_of(small(**keys), "study.yaml", None, prepared, lambda: slots)
 
 
 # small() has four methods, of which one searches nothing. TPE waits for a sixth of the trials.
@@ -49,8 +43,12 @@ def decided(prepared: Prepared, slots: int = 2, memory: float | None = None, **k
         ({"trials": 24}, 16, None),  # one for each slot
         ({"trials": 200}, 4, 32),  # 34 of each wait, of which one stack takes 8
         ({"trials": 200, "sampler": {"pending": 8}}, 4, 8),
-        ({"trials": 200, "sampler": {"name": "random"}}, 4, 200),  # none waits: a quarter
-        ({"trials": 2000, "sampler": {"name": "random"}}, 4, 256),  # no stack has more
+        (
+            {"trials": 200, "sampler": {"name": "random"}, "epochs": 9},
+            4,
+            200,
+        ),  # none waits: a quarter
+        ({"trials": 2000, "sampler": {"name": "random"}, "epochs": 9}, 4, 256),  # no stack has more
         ({"trials": 3, "sampler": {"name": "random"}}, 2, None),
         ({"trials": 1}, 1, None),
         ({"trials": 24, "methods": ["focal", "gamma_net"]}, 1, 4),
@@ -68,43 +66,41 @@ def test_every_slot_has_a_stack_to_train(
     prepared: Prepared, keys: dict[str, Any], slots: int, most: int | None
 ) -> None:
     found = decided(prepared, slots, **keys)
-    assert found.most == (None if most is None else Stacked(most, "cpu"))
+    asked = keys.get("stack", "auto") != "auto"
+    assert found.most == (None if most is None else Stacked(most, "cpu", None if asked else slots))
     assert bool(found.why) == (most is None)
+    assert decided(prepared, stack=8, resources={"gpu": 1}).most == Stacked(8, "gpu")
 
 
-def test_memory_holds_the_stack(prepared: Prepared) -> None:
-    """A row takes 1 GB, and half of a slot's memory is theirs."""
+def test_a_long_training_is_not_stacked(prepared: Prepared, approved: Callable[..., None]) -> None:
+    """10,000 steps of 32 of the 1,151 samples are 278.02 epochs; an mlp of width 4,096 has 307,210
+    weights, which see 5e9 / 307,210 samples in 14.1 epochs."""
+    assert prepared.sizes["train"] == 1151
+    wide = {"model": {"name": "mlp", "width": 4096}, "trials": 24}
+    assert decided(prepared, trials=24, batch_size=32, epochs=278).most
+    assert decided(prepared, **wide, epochs=14).most
+    found = []
+    for keys in ({"trials": 24, "batch_size": 32, "epochs": 279}, {**wide, "epochs": 15}):
+        none = decided(prepared, **keys)
+        assert none.most is None
+        with pytest.raises(SpecError) as error:
+            decided(prepared, stack=8, **keys)
+        assert error.value.path == "stack"
+        found += [none.why, str(error.value)]
+    sizes = {"batch_size": {"choices": [16, 32]}}
+    assert decided(prepared, trials=24, epochs=200, search_space=sizes).most is None
+    approved("\n".join(found))
+
+
+def test_a_stack_is_short_enough_to_be_trained_again(prepared: Prepared) -> None:
+    """9,610 weights that see 20 * 1,151 samples are 2.21e8, of 4e10 in all; 240 epochs in
+    batches of 64 are 4,317 steps, of 80,000."""
     random = {"trials": 200, "sampler": {"name": "random"}}
-    assert decided(prepared, memory=48 * GIGABYTE, **random).most == Stacked(24, "cpu")
-    assert decided(prepared, memory=47 * GIGABYTE, **random).most == Stacked(23, "cpu")
-    found = decided(prepared, memory=7 * GIGABYTE, **random)
-    assert found == Stacks(None, "memory holds no more")
-    assert decided(prepared, memory=16 * GIGABYTE, stack=8).most == Stacked(8, "cpu")
-    assert decided(prepared, memory=8 * GIGABYTE, stack=8, trials=1).most == Stacked(8, "cpu")
-    with pytest.raises(SpecError) as error:
-        decided(prepared, memory=15.5 * GIGABYTE, stack=8)
-    assert str(error.value) == (
-        "study.yaml: stack: 8 trials in a stack take 8 GB, and a slot has 15.5 GB, half of it for"
-        " them. Write 7 or less."
+    small_net = {"model": {"name": "mlp", "width": 8}}
+    assert decided(prepared, slots=1, epochs=20, **random).most == Stacked(180, "cpu", 1)
+    assert decided(prepared, slots=1, epochs=240, **random, **small_net).most == Stacked(
+        18, "cpu", 1
     )
-    with pytest.raises(SpecError, match=r"Write off\.$"):
-        decided(prepared, memory=2 * GIGABYTE, stack=8)
-
-
-def test_a_gpu_is_said_to_have_the_stack(prepared: Prepared) -> None:
-    found = decided(prepared, memory=1.0, stack=8, resources={"gpu": 1})
-    assert found.most == Stacked(8, "gpu")  # what its memory holds is not known here
-
-
-def node(**offered: float) -> Node:
-    return {"NodeID": "n", "NodeManagerAddress": "a", "Alive": True, "Resources": offered}
-
-
-def test_the_node_with_least_memory_for_a_trial_counts() -> None:
-    nodes = [node(CPU=4, memory=64.0), node(CPU=2, memory=20.0), node(memory=1.0)]
-    assert room_on(small(), nodes) == Room(6, 10.0)
-    assert room_on(small(), [node(CPU=4)]) == Room(4, None)
-    assert room_on(small(), []) == Room(0, None)
 
 
 def recorded(study: Path) -> tuple[Any, Any]:
@@ -127,18 +123,18 @@ def test_it_is_decided_once(
 ) -> None:
     """On another machine the study goes on as it began, and another number is another study."""
     keys = {"methods": ["focal", "brier"], "epochs": 1, "trials": 2, "sampler": {"pending": 8}}
-    monkeypatch.setattr(run, "room_here", lambda spec, cpus: Room(1, None))
+    monkeypatch.setattr(run, "slots_here", lambda spec, cpus: 1)
     spec = write_spec(tmp_path / "small.yaml", **{**keys, "trials": 4, **first})
     here("run", spec, "--storage", tmp_path)
     was = recorded(tmp_path / "small")
     expected: Any = first.get("stack", 8)
-    assert was == (
-        None if expected == "off" else {"trials": expected, "device": "cpu"},
-        expected,
-    )
+    slots = {} if first else {"slots": 1}
+    facts = None if expected == "off" else {"trials": expected, "device": "cpu", **slots}
+    assert was == (facts, expected)
     opened = open_directory(tmp_path / "small", "small")
     assert opened.stack == (None if expected == "off" else expected)
-    monkeypatch.setattr(run, "room_here", lambda spec, cpus: Room(64, 1.0))
+    monkeypatch.setattr(run, "slots_here", lambda spec, cpus: 64)
+    monkeypatch.setattr(stack_size, "MOST_STEPS", 1)
     spec = write_spec(tmp_path / "small.yaml", **{**keys, "trials": 5, **then})
     shown = here("run", spec, "--storage", tmp_path, check=2 if said else 0)
     assert said in shown
@@ -166,14 +162,6 @@ ALONE = "none, each trial is trained alone"
             f"up to 4 trials {AS_ONE}: 4 of 1 method; alone are gamma_net (",
         ),
         ({"stack": 2}, f"up to 2 trials {AS_ONE}: 2 of 1 method."),
-        (
-            {"search_space": {"batch_size": {"choices": [32, 64]}}, "trials": 24},
-            "4 of 1 method; searched batch_size: trials of equal values only.",
-        ),
-        (
-            {"search_space": {"model.width": {"low": 8, "high": 64, "int": True}}, "trials": 24},
-            "4 of 1 method; searched model.width: trials of equal values only.",
-        ),
         ({"model": "cnn"}, f"{ALONE} (cnn has no stacked form)."),
         ({"early_stopping": {}, "epochs": 5}, f"{ALONE} (early_stopping ends trials one by one)."),
         ({"stack": "off"}, f"{ALONE} (stack: off)."),
@@ -186,31 +174,26 @@ ALONE = "none, each trial is trained alone"
 def test_plan_says_what_stacks_there_will_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: dict[str, Any], said: str
 ) -> None:
-    monkeypatch.setattr(stack_size, "room_here", lambda spec, cpus: Room(2, 64 * GIGABYTE))
+    monkeypatch.setattr(probe, "slots_here", lambda spec, cpus: 2)
     shown = planned(tmp_path, **keys)
     (line,) = [line for line in shown.splitlines() if line.startswith("stacks: ")]
     assert said in line
 
 
 def test_plan_says_it_to_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stack_size, "room_here", lambda spec, cpus: Room(2, 64 * GIGABYTE))
+    monkeypatch.setattr(probe, "slots_here", lambda spec, cpus: 2)
     spec = write_spec(tmp_path / "small.yaml", trials=24, methods=["focal", "brier", "gamma_net"])
     found = here_json("plan", spec, *at(tmp_path))["stacks"]
-    assert found["most"] == {"trials": 4, "device": "cpu"} and found["why"] == ""
+    assert found["most"] == {"trials": 4, "device": "cpu", "slots": 2} and found["why"] == ""
     assert list(found["alone"]) == ["gamma_net"]
     spec = write_spec(tmp_path / "small.yaml", model="cnn")
     found = here_json("plan", spec, *at(tmp_path))["stacks"]
     assert found["most"] is None and found["why"] == "cnn has no stacked form"
 
 
-def test_plan_refuses_what_memory_does_not_hold(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module in (stack_size, run):
-        monkeypatch.setattr(module, "room_here", lambda spec, cpus: Room(2, 4 * GIGABYTE))
-    said = "small.yaml: stack: 6 trials in a stack take 6 GB, and a slot has 4 GB, half of it for"
-    shown = planned(tmp_path, check=2, stack=8)
-    assert shown.startswith(said) and shown.count("\n") == 1
+def test_plan_refuses_what_takes_too_long(tmp_path: Path) -> None:
+    shown = planned(tmp_path, check=2, stack=8, epochs=9000)
+    assert shown.startswith("small.yaml: stack: ") and shown.count("\n") == 1
     assert here("run", tmp_path / "small.yaml", *at(tmp_path), check=2) == shown
     assert not (tmp_path / "small").exists()
 

@@ -76,7 +76,7 @@ def test_every_trial_is_one_of_its_stack(whole: Path) -> None:
     failed = [one for one in records if one.state == "failed"]
     assert failed and len(records.complete) > 2
     assert all("loss is" in str(one.reason) for one in failed)
-    assert problems(study) == [] and not list(study.directory.glob("stacks/*"))
+    assert problems(study) == [] and not list(study.directory.glob("**/last.pt"))
 
 
 class Killed(BaseException):
@@ -124,46 +124,38 @@ def test_kills_change_nothing(whole: Path, tmp_path: Path, monkeypatch: pytest.M
     assert max(one.attempt for one in study.records()) >= 4
 
 
-def test_what_a_kill_leaves_of_a_stack_is_removed(tmp_path: Path) -> None:
-    spec = spec_in(tmp_path)
-    killed_at(Ledger, "_close", ROWS, lambda: here("run", spec, "--storage", tmp_path), after=True)
-    study = open_study("small", str(tmp_path))
-    assert [one.name for one in study.directory.glob("stacks/*")] == ["cross_entropy-0000"]
-    assert problems(study) == []  # the next run removes it
-    here("run", spec, "--storage", tmp_path)
-    assert not list(study.directory.glob("stacks/*")) and problems(study) == []
-
-
 @pytest.mark.parametrize(
-    ("error", "times"),
-    [(torch.OutOfMemoryError("CUDA out of memory."), 1), (ValueError("of one of them"), 3)],
+    "error", [torch.OutOfMemoryError("CUDA out of memory."), ValueError("of one of them")]
 )
-def test_a_stack_that_dies_too_often_goes_on_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, times: int
+def test_a_stack_begins_anew_and_after_two_deaths_its_trials_train_alone(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    """From its checkpoint, as the ledger has it: it ends in its third epoch."""
+    """It ends in its third epoch, once or twice."""
     monkeypatch.setattr(live, "STEP_SECONDS", 0.0)
-    spec = spec_in(tmp_path)
-    advance, count = Stack.advance, [0]
+    advance = Stack.advance
+    for times in (1, 2):
+        folder = tmp_path / str(times)
+        folder.mkdir()
+        count = [0]
 
-    def full(stack: Stack) -> Any:
-        count[0] += 1
-        if 3 <= count[0] < 3 + times:
-            raise error
-        return advance(stack)
+        def full(stack: Stack, times: int = times, count: list[int] = count) -> Any:
+            count[0] += 1
+            if count[0] in (3, 6)[:times]:
+                raise error
+            return advance(stack)
 
-    monkeypatch.setattr(Stack, "advance", full)
-    here("run", spec, "--storage", tmp_path)
-    study = counted_once(tmp_path, 2 * TRIALS)
-    first = [one for one in study.records().complete if one.stack == "cross_entropy/0000"]
-    assert first and all("stack" not in one.training for one in first)
-    assert {one.attempt for one in first} == {1 + times} and {str(one.deaths) for one in first} == {
-        "{}"
-    }
-    for one in first:
-        log = (study.files(one) / "log").read_text()
-        assert "resumed from cross_entropy-0000/attempt-1 after epoch 2, of 2 trained" in log
-    assert problems(study) == [] and not list(study.directory.glob("stacks/*"))
+        monkeypatch.setattr(Stack, "advance", full)
+        here("run", spec_in(folder), "--storage", folder)
+        study = counted_once(folder, 2 * TRIALS)
+        assert problems(study) == []
+        if times == 1:
+            assert told(folder) == told(whole)
+            continue
+        first = [one for one in study.records().complete if one.stack == "cross_entropy/0000"]
+        assert first and {one.training["stack"] for one in first} == {
+            "left cross_entropy/0000, which died"
+        }
+        assert {(one.attempt, str(one.deaths)) for one in first} == {(3, "{'stack': 2}")}
 
 
 def test_two_sigkills_change_nothing(whole: Path, tmp_path: Path) -> None:

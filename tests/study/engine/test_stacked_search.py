@@ -4,7 +4,6 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from study.schema.reading import spec_from_mapping
 from study.store.ledger import Ledger, open_storage
 from study.store.recorded import Stacked
 from study.store.study import Study, open_directory
-from study.store.trials import Listener, TrialRecord, ended_stacks, stack_directory
+from study.store.trials import Listener, TrialRecord
 from tests.study.made import Places, made_study
 
 RANDOM = {"name": "random"}
@@ -105,30 +104,28 @@ class Driven:
 
 def trials_of(assignment: Mapping[str, Any]) -> list[str]:
     """Those that it trains."""
-    rows = [one["trial"] for one in assignment.get("rows", [assignment])]
-    return [name for name in rows if name not in assignment.get("ended", ())]
+    return [one["trial"] for one in assignment.get("rows", [assignment])]
 
 
 def numbers(first: int, end: int, *labels: str) -> list[str]:
     names = []
-    for number in range(first, end):
-        names += [f"{label}/{number:04d}" for label in labels or ("focal", "mbls")]
+    for label in labels or ("focal", "mbls"):
+        names += [f"{label}/{number:04d}" for number in range(first, end)]
     return names
 
 
-def test_a_stack_takes_as_many_numbers_of_every_method(tmp_path: Path) -> None:
+def test_a_stack_takes_as_many_of_every_method(tmp_path: Path) -> None:
     """Of twenty rows each of two methods has ten; the last stack has what is left."""
     driven = Driven(tmp_path, rows=20, trials=24)
-    _, first = driven.next()
-    assert first["name"] == "focal/0000" and first["attempt"] == 1 and first["ended"] == []
-    assert first["directory"] == str(driven.study.directory / "stacks" / "focal-0000")
+    trial_id, first = driven.next()
     assert trials_of(first) == numbers(0, 10)
+    assert {row["stack"] for row in first["rows"]} == {"focal/0000, 20 trials"}
     recorded = {one.name: one for one in driven.ledger.trials()}
-    assert list(recorded) == sorted(numbers(0, 10))  # before they start
+    assert list(recorded) == numbers(0, 10)  # before they start
     assert {one.stack for one in recorded.values()} == {"focal/0000"}
     assert {one.attempt for one in recorded.values()} == {1}
     assert recorded["focal/0000"].together == tuple(numbers(0, 10))
-    driven.ends("t1", dict.fromkeys(numbers(0, 10), COMPLETE))
+    driven.ends(trial_id, dict.fromkeys(numbers(0, 10), COMPLETE))
     assert driven.all_of() == [numbers(10, 20), numbers(20, 24)]
     assert driven.search.suggest("after") == "FINISHED"
     events = [name for event, name in driven.heard.events if event == "finished"]
@@ -144,14 +141,14 @@ def test_few_rows_are_of_one_method(tmp_path: Path) -> None:
 
 def test_what_waits_for_results_leaves_its_place_empty(tmp_path: Path) -> None:
     """focal begins with 4 trials without results, mbls with 6; then 3 proposals may wait, so that
-    a stack has three numbers."""
+    a stack has three trials."""
     driven = Driven(tmp_path, 8, 9, trials=12, sampler={"name": "tpe", "pending": 3})
     assert trials_of(driven.next()[1]) == numbers(0, 3)
     assert trials_of(driven.next()[1]) == numbers(3, 6)
     # Of focal 4 and 5 wait: one more may. mbls fills its places, and goes first.
     assert trials_of(driven.next()[1]) == numbers(6, 9, "mbls")
     _, alone = driven.next()
-    assert alone["trial"] == "focal/0006" and alone["stack_directory"] is None
+    assert alone["trial"] == "focal/0006" and alone["stack"] is None
     assert driven.ledger.record("focal", 6).stack is None
     assert driven.search.suggest("none") is None
     driven.ends("t2", dict.fromkeys(numbers(3, 6), COMPLETE))
@@ -195,7 +192,6 @@ def test_a_stack_has_equals_alone(tmp_path: Path) -> None:
     driven = Driven(tmp_path, rows=8, trials=4, search_space=sizes, sampler={**RANDOM, "seed": 3})
     handed_out = driven.all_of()
     records = {one.name: one for one in driven.ledger.trials()}
-    assert sorted(chain(*handed_out)) == sorted(records)
     by_size: dict[Any, list[str]] = {}
     for name in numbers(0, 4):
         by_size.setdefault(records[name].params["batch_size"], []).append(name)
@@ -238,50 +234,43 @@ def test_a_kill_while_a_stack_is_asked_changes_nothing(
     assert driven.planned() == whole.planned()
 
 
-def test_a_row_that_ends_is_told_at_once_and_its_place_stays_empty(tmp_path: Path) -> None:
+def test_a_row_that_ends_is_told_at_once_and_trains_again_with_its_stack(tmp_path: Path) -> None:
     driven = Driven(tmp_path, rows=6, trials=3)
+    names = numbers(0, 3)
     stack, _ = driven.next()
     diverged = {"state": "failed", "reason": "loss is nan at epoch 1"}
     driven.search.attempt_started(stack)
-    driven.reports(stack, {**dict.fromkeys(numbers(0, 3)), "mbls/0000": diverged})
+    driven.reports(stack, {**dict.fromkeys(names), "mbls/0000": diverged})
     assert driven.ledger.record("mbls", 0).state == "failed"
-    assert driven.ledger.record("mbls", 0).attempt == 1
     driven.search.attempt_died(stack, DIED)
-    assert driven.search.fault is None
     _, again = driven.next()
-    assert [one["trial"] for one in again["rows"]] == numbers(0, 3)
-    assert again["ended"] == ["mbls/0000"] and again["attempt"] == 2
+    assert trials_of(again) == names and {row["attempt"] for row in again["rows"]} == {2}
+    assert [row["trial"] for row in again["rows"] if row["ended"]] == ["mbls/0000"]
     assert ("stopped", "mbls/0000") not in driven.heard.events
     driven.driver()  # killed: the next one goes on with the same
     stack, third = driven.next()
-    assert {**third, "attempt": 2}["ended"] == again["ended"] and third["attempt"] == 3
-    assert [one["trial"] for one in third["rows"]] == numbers(0, 3)
-    folder = stack_directory(driven.study.directory, "focal/0000")
-    (folder / "attempt-3").mkdir(parents=True)
-    left = [name for name in numbers(0, 3) if name != "mbls/0000"]
-    driven.reports(stack, {**dict.fromkeys(left), left[0]: COMPLETE})
-    assert folder.exists() and not ended_stacks(driven.study.directory, driven.ledger.trials())
-    driven.ends(stack, dict.fromkeys(left[1:], COMPLETE))
-    assert not folder.exists()
-    folder.mkdir()  # a kill came before
-    assert ended_stacks(driven.study.directory, driven.ledger.trials()) == [folder]
+    assert {row["attempt"] for row in third["rows"]} == {3}
+    assert [{**row, "attempt": 2} for row in third["rows"]] == again["rows"]
+    left = [name for name in names if name != "mbls/0000"]
+    driven.ends(stack, dict.fromkeys(left, COMPLETE))
+    found = driven.ledger.record("mbls", 0)
+    assert (found.reason, found.attempt) == (diverged["reason"], 1)
     assert driven.search.suggest("after") == "FINISHED"
 
 
-@pytest.mark.parametrize(
-    ("cause", "times"), [("process", 3), ("out_of_memory", 1), ("hanging", 1), ("node", 20)]
-)
+@pytest.mark.parametrize("cause", ["process", "out_of_memory", "interrupted", "hanging", "node"])
 def test_a_stack_is_tried_again_as_the_same_one_then_its_trials_train_alone(
-    tmp_path: Path, cause: str, times: int
+    tmp_path: Path, cause: str
 ) -> None:
     driven = Driven(tmp_path, rows=4, trials=2, slots=4, trial_minutes=1)
-    for time_ in range(1, times + 1):
+    names = numbers(0, 2)
+    for time_ in (1, 2):
         stack, given = driven.next()
-        assert given["attempt"] == time_ and trials_of(given) == numbers(0, 2)
+        assert {row["attempt"] for row in given["rows"]} == {time_} and trials_of(given) == names
         driven.search.attempt_started(stack)
-        if cause == "out_of_memory":
-            out = {"state": "out_of_memory", "reason": "OutOfMemoryError"}
-            driven.ends(stack, dict.fromkeys(numbers(0, 2), out))
+        if cause in ("out_of_memory", "interrupted"):
+            ended = {"state": cause, "reason": "OSError"}
+            driven.ends(stack, dict.fromkeys(names, ended))
             continue
         if cause == "hanging":  # silent for longer than its four trials may be together
             patience = 4 * (60 + OVERDUE_SECONDS)
@@ -292,41 +281,51 @@ def test_a_stack_is_tried_again_as_the_same_one_then_its_trials_train_alone(
             assert driven.search.overdue() == [stack]
         driven.search.attempt_died(stack, "its node has died" if cause == "node" else DIED)
         assert driven.search.fault is None
-    assert driven.ledger.notes("focal")["stack/0"] == {"deaths": {cause: times}, "alone": True}
+    assert {str(one.deaths) for one in driven.ledger.trials()} == {"{'stack': 2}"}
     driven.driver()  # also after a kill
-    folder = str(stack_directory(driven.study.directory, "focal/0000"))
-    for name in numbers(0, 2):
+    for name in names:
         trial_id, given = driven.next()
-        assert given["trial"] == name and given["attempt"] == times + 1
-        assert given["stack_directory"] == folder
+        assert given["trial"] == name and given["attempt"] == 3
+        assert given["stack"] == "left focal/0000, which died"
         driven.search.attempt_died(trial_id, DIED)
-    assert {str(one.deaths) for one in driven.ledger.trials()} == {"{'process': 1}"}
-    Path(folder).mkdir(parents=True)
-    assert driven.all_of() == [[name] for name in numbers(0, 2)]
-    assert not Path(folder).exists()
+    deaths = {str(one.deaths) for one in driven.ledger.trials()}
+    assert deaths == {"{'stack': 2, 'process': 1}"}
+    assert driven.all_of() == [[name] for name in names]
 
 
-def test_a_disk_or_a_node_that_does_not_fit_keeps_the_stack_together(tmp_path: Path) -> None:
+def test_a_node_that_does_not_fit_is_no_death(tmp_path: Path) -> None:
     driven = Driven(tmp_path, rows=4, trials=2)
-    stack, _ = driven.next()
-    out = {"state": "interrupted", "reason": "OSError: no space left"}
-    driven.ends(stack, dict.fromkeys(numbers(0, 2), out))
-    assert driven.ledger.notes("focal")["stack/0"] == {"deaths": {"process": 1}, "alone": False}
     stack, _ = driven.next()
     unfit = json.dumps({"node": "7d39", "because": "does not see /srv"})
     driven.search.attempt_died(stack, f"study.machines.guarded.NodeUnfit: {unfit}\n")
     assert driven.search._nodes.unfit == [Unfit("7d39", "does not see /srv")]  # type: ignore[attr-defined]
     _, again = driven.next()
-    assert trials_of(again) == numbers(0, 2) and again["attempt"] == 3
-    assert driven.ledger.notes("focal")["stack/0"]["deaths"] == {"process": 1}
+    assert trials_of(again) == numbers(0, 2)
+    assert {str(one.deaths) for one in driven.ledger.trials()} == {"{}"}
+
+
+def test_a_stack_that_an_earlier_version_has_half_asked_is_completed(tmp_path: Path) -> None:
+    """It took turns with the methods."""
+    driven = Driven(tmp_path, rows=4, trials=2)
+    together = ["focal/0000", "mbls/0000", "focal/0001", "mbls/0001"]
+    for name in together[:3]:
+        label, number = name.split("/")
+        facts = {"together": together} if name == together[0] else {}
+        space = driven.study.spec.variant(label).space.distributions
+        params = {path: each.low for path, each in space.items()}  # type: ignore[attr-defined]
+        added = driven.ledger.add(label, params, space, stack="focal/0000", **facts)
+        assert added.number == int(number)
+    driven.driver()
+    assert driven.all_of() == [sorted(together)]
+    assert {one.stack for one in driven.ledger.trials()} == {"focal/0000"}
 
 
 def test_a_budget_pays_for_so_many_rows(tmp_path: Path) -> None:
-    """Five trials at an hour each: the third numbers are not both paid for."""
+    """Five trials at an hour each: the third ones are not both paid for."""
     driven = Driven(tmp_path, rows=8, trials=4, budget={"cpu_hours": 5})
     expected = dict.fromkeys(("focal", "mbls"), 1.0)
     driven.driver(Spending(driven.study.spec, driven.ledger.trials(), expected))
-    assert trials_of(driven.next()[1]) == [*numbers(0, 2), "focal/0002"]
+    assert trials_of(driven.next()[1]) == [*numbers(0, 3, "focal"), *numbers(0, 2, "mbls")]
     assert driven.search.suggest("none") is None
 
 
