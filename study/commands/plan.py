@@ -112,6 +112,7 @@ class Planned:
     expected: dict[str, float] = field(default_factory=dict)  # of the budget, by label
     predicted: Prediction | None = None  # by the probe
     stacks: Stacks | None = None  # None: the first start decides
+    slots: int | None = None  # trials that fit at once where it was looked
     lacks: str | None = None  # what `run` would say that this machine lacks
 
     @cached_property
@@ -146,7 +147,6 @@ def _planned(
         existing_study,
         prepare_data,
     )
-    from study.engine.probe import slots_here
     from study.engine.stack_size import stacks_of
     from study.machines.ray_session import ClusterError
     from study.store.place import check_place
@@ -161,9 +161,9 @@ def _planned(
     found = Planned(study, folder, prepared, stored)
     if where.address is None:
         try:
-            check_machine(study, folder, stored, where.cpus)
-            slots = partial(slots_here, study, where.cpus)
-            found = replace(found, stacks=stacks_of(study, file.name, stored, prepared, slots))
+            slots = check_machine(study, folder, stored, where.cpus)
+            stacks = stacks_of(study, file.name, stored, prepared, lambda: slots or 1)
+            found = replace(found, slots=slots, stacks=stacks)
         except ClusterError as error:
             if probe:
                 raise
@@ -177,7 +177,7 @@ def with_probe(found: Planned, file_name: str, predicts: bool, where: Where) -> 
     """The study with the costs that its budget expects and, if asked for, those of a probe."""
     from study.analysis.prediction import predict
     from study.engine.budget import expected_costs
-    from study.engine.probe import here, on_nodes, probe, slots_here
+    from study.engine.probe import here, on_nodes, probe
     from study.engine.stack_size import stacks_of
     from study.store.place import check_room
     from study.store.targets import Targets
@@ -210,10 +210,8 @@ def with_probe(found: Planned, file_name: str, predicts: bool, where: Where) -> 
                     nodes.append(node)
             slots = most_slots(nodes, spec.needs.values())
             stacks = stacks_of(spec, file_name, found.stored, found.prepared, lambda: slots)
-            found = replace(found, stacks=stacks)
+            found = replace(found, slots=slots, stacks=stacks)
             prober = partial(probe, targets=targets, where=partial(on_nodes, off=off))
-        elif predicts:
-            slots = slots_here(spec, where.cpus)
         probed = None
         if predicts:
             probed = prober(spec, file_name, digest, labels, steps)
@@ -221,7 +219,10 @@ def with_probe(found: Planned, file_name: str, predicts: bool, where: Where) -> 
         expected = expected_costs(
             spec, file_name, found.stored, digest, steps, prober, probed, room
         )
-    predicted = None if probed is None else predict(spec, probed, slots)
+    predicted = None
+    if probed is not None:
+        assert found.slots is not None  # where it was probed
+        predicted = predict(spec, probed, found.slots)
     return replace(found, expected=expected, predicted=predicted)
 
 
@@ -283,7 +284,7 @@ def _print(found: Planned) -> None:
         style="bold",
     )
     console.say(f"trials: {_done_text(found)}")
-    console.say(f"at once: {busy_line(study)}.")
+    console.say(f"at once: {busy_line(study, found.slots)}{_left_text(found)}.")
     when = "decided at the first start, by how many trials fit at once"
     console.say(f"stacks: {when if found.stacks is None else found.stacks.line(study)}.")
     _print_data(study, found.prepared)
@@ -314,6 +315,28 @@ def _done_text(found: Planned) -> str:
         return f"none of {planned:,} is done"
     goes_on = "nothing is left to train" if ended == planned else "`calstudy run` trains the rest"
     return f"{ended:,} of {planned:,} are done ({in_words(counts)}); {goes_on}"
+
+
+def _left_text(found: Planned) -> str:
+    """`; what is left takes about 40 min`, by the trials that have ended; empty for none."""
+    from study.terminal.progress import human_seconds
+
+    if found.stored is None or found.slots is None:
+        return ""
+    left = 0
+    seconds = 0.0
+    records = found.stored.records()
+    for variant in found.study.variants:
+        taken = [one.seconds for one in records.of(variant.label) if one.seconds is not None]
+        count = found.study.trials - len(taken)
+        if count > 0 and not taken:
+            return ""
+        if count > 0:
+            left += count
+            seconds += count * sum(taken) / len(taken)
+    if not left:
+        return ""
+    return f"; what is left takes about {human_seconds(max(1.0, seconds / min(found.slots, left)))}"
 
 
 def _print_explained(study: StudySpec) -> None:

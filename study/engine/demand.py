@@ -89,7 +89,9 @@ def busy_line(spec: StudySpec, slots: int | None = None) -> str:
     lasting = Busy.of(kept_busy(spec))
     if lasting.trials >= spec.trials * len(spec.variants):
         return f"all {lasting}" if slots is None or slots >= lasting.trials else f"{slots} here"
-    if slots is not None and slots <= lasting.trials:
+    if slots == lasting.trials:
+        return f"{slots} here"
+    if slots is not None and slots < lasting.trials:
         return f"{slots} here (the study could train about {lasting.trials} at once)"
     first = Busy.of(first_demand(replace(spec, budget=None), Trials({})))
     fewer = "each proposal then knows fewer results"

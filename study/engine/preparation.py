@@ -360,14 +360,20 @@ def is_trained(spec: StudySpec, directory: Path, opened: Study | None) -> bool:
     return False
 
 
-def check_machine(spec: StudySpec, directory: Path, stored: Study | None, cpus: int | None) -> None:
-    """Raise ClusterError if trials do not fit on this machine, unless all have ended: nothing is
-    trained then. stored: the study as it exists."""
+def check_machine(
+    spec: StudySpec, directory: Path, stored: Study | None, cpus: int | None
+) -> int | None:
+    """How many trials fit on this machine at once.
+
+    ClusterError if they do not; None if all have ended, and nothing is trained. stored: the study
+    as it exists.
+    """
     try:
-        slots_here(spec, cpus)
+        return slots_here(spec, cpus)
     except ClusterError:
-        if not is_trained(spec, directory, stored):
-            raise
+        if is_trained(spec, directory, stored):
+            return None
+        raise
 
 
 def make_folders(spec: StudySpec, directory: Path, stored: Study | None) -> None:
