@@ -40,22 +40,19 @@ OS_MENDS = {
     errno.EEXIST: " A folder is needed there. Give another path, or move the file away.",
 }
 GROUPS = {
-    "Run a study": ("init", "plan", "run", "status"),
+    "Run a study": ("init", "plan", "run", "status", "doctor"),
     "Read results": (
         "answer",
         "pareto",
         "trials",
         "report",
-        "compare",
         "figures",
+        "compare",
         "evaluate",
         "list",
     ),
-    "Confirm and ship": ("confirm", "export", "verify"),
-    "Reproduce a paper": ("reproduce",),
-    "Check and repair": ("audit", "sync"),
-    "Cluster": ("doctor",),
-    "Free disk": ("delete", "slim"),
+    "Confirm and ship": ("confirm", "export", "verify", "reproduce"),
+    "Check, repair, free disk": ("audit", "sync", "slim", "delete"),
 }
 # What to do instead of a command that there was.
 REMOVED = {
@@ -104,7 +101,7 @@ class _Commands(click.Group):
             }
             if shown:
                 with formatter.section(title):
-                    formatter.write_dl([(f"{name:8}", summary) for name, summary in shown.items()])
+                    formatter.write_dl([(f"{name:9}", summary) for name, summary in shown.items()])
 
 
 @click.command(
@@ -115,26 +112,8 @@ class _Commands(click.Group):
 def calstudy() -> None:
     """Run hyperparameter studies of training-time calibration.
 
-    \b
-    calstudy init study                   write a study to begin with
-    calstudy plan study.yaml              check a study and preview its trials
-    calstudy run study.yaml               run it; run again to resume
-    calstudy status digits                show its progress
-    calstudy answer digits                say which model to take, and how sure that is
-    calstudy pareto digits                list the trials on the Pareto front
-    calstudy report digits                write an HTML report
-    calstudy compare digits other         compare two studies
-    calstudy evaluate predictions.npz     compute the metrics of any predictions
-    calstudy list methods                 list the methods a study can use
-    calstudy confirm digits --pareto      retrain the front, open the test split
-    calstudy export digits --name digits  register the model to take
-    calstudy verify models:/digits/1      check the registered model
-    calstudy reproduce focal_cifar10      print a paper's table beside ours
-    calstudy audit digits                 check that each trial is counted once
-    calstudy sync digits                  upload trials missing from MLflow
-    calstudy doctor study.yaml --address A     check every node of a cluster
-
-    Only confirm and reproduce open the test split; the rest is on validation.
+    Begin with `calstudy init study`. Only confirm and reproduce open the sealed test split;
+    everything else is measured on validation.
     """
     ensure_home()
 
