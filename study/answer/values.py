@@ -40,6 +40,15 @@ def named(study: Study, found: Answer) -> Named:
     return Named(trial or choice.row.label, trial, values)
 
 
+def measured(choice: Choice) -> tuple[str, Mapping[str, float]]:
+    """The split that shows best what the model is worth, and all its values there: on test those of
+    a confirmed model, as means over seeds, else those of validation."""
+    if choice.row is None or not choice.row.tests:
+        return "validation", choice.record.metrics
+    names = dict.fromkeys(name for seed in choice.row.tests for name in seed)
+    return "test", _means(choice.row.tests, [*names])
+
+
 def _trial(study: Study, choice: Choice) -> str:
     """The study's trial: the one chosen, or the one that was retrained."""
     if choice.study.id == study.id:

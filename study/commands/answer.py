@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from study.terminal.console import (
+    BEYOND_LIMIT,
     console,
     errors,
     interval_option,
@@ -23,6 +25,7 @@ from study.terminal.steps import Steps
 if TYPE_CHECKING:
     from study.answer.answer import Answer
     from study.answer.confirmation import Results
+    from study.schema.condition import Condition
     from study.store.study import Study
 
 
@@ -36,6 +39,13 @@ if TYPE_CHECKING:
         " serves."
     ),
 )
+@click.option(
+    "--fail-if",
+    "limits",
+    multiple=True,
+    metavar="CONDITION",
+    help='End with exit code 3 if it holds for the model: "ece>0.03". Repeatable.',
+)
 @objectives_option
 @interval_option
 @storage_option
@@ -43,6 +53,7 @@ if TYPE_CHECKING:
 def answer(
     study: str,
     temperature: bool | None,
+    limits: tuple[str, ...],
     objectives: str | None,
     level: float,
     storage: str | None,
@@ -55,25 +66,55 @@ def answer(
     study). After `confirm`, of the confirmed models; the values are then those on the sealed test
     split. Trials that are set aside are never selected.
 
+    --fail-if "ece>0.03" is for a pipeline: the value is the one on test, as a mean over seeds, of a
+    confirmed model, else that on validation; without a model to take it fails too.
+
     --objectives accuracy,nll answers by other metrics than the study searched; `confirm` and
     `export` go by the study's own unless you name a trial.
     """
     from study.answer.answer import answer as answer_of
     from study.answer.confirmation import results_of
+    from study.schema.condition import read_condition
     from study.schema.objective import RAW, TEMPERATURE
     from study.store.seen import check_given_matters, seen_by
     from study.store.study import open_study
 
+    conditions = [read_condition("--fail-if", limit.strip()) for limit in limits]
     opened = seen_by(open_study(study, storage), objectives)
     if temperature is not None:
         opened = opened.served_as(TEMPERATURE if temperature else RAW)
     check_given_matters(opened)
     found = answer_of(results_of(opened), level)
+    failed = _failed(found, conditions)
     if as_json:
-        print_json({**plain_head(opened), **found.to_plain()})
+        failing = {"failed": failed} if conditions else {}
+        print_json({**plain_head(opened), **found.to_plain(), **failing})
     else:
         say_afterwards(opened)
         _print(found, opened)
+        for line in failed:
+            console.say(line)
+    if failed:
+        raise SystemExit(BEYOND_LIMIT)
+
+
+def _failed(found: Answer, conditions: Sequence[Condition]) -> list[str]:
+    """What of --fail-if holds. Raises FieldError for a metric that is not known of the model."""
+    from study.answer.values import measured
+    from trainables.problems import FieldError
+
+    if found.choice is None:
+        return ["--fail-if: there is no model to take."] if conditions else []
+    split, values = measured(found.choice)
+    failed = []
+    for condition in conditions:
+        if condition.metric not in values:
+            problem = f"{condition.metric} of the model to take is not known on {split}"
+            raise FieldError("--fail-if", problem, f"Name one of {', '.join(values)}.")
+        if condition.holds(values):
+            value = values[condition.metric]
+            failed.append(f"--fail-if {condition}: {condition.metric} on {split} is {value:.4f}.")
+    return failed
 
 
 def conclude(results: Results, tracking: str | None, shown: bool = True) -> bool:

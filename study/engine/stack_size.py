@@ -109,10 +109,15 @@ def _at_once(spec: StudySpec, label: str) -> int:
 def _held(spec: StudySpec, prepared: Prepared) -> Iterator[tuple[int, str]]:
     """How many trials a stack may have that is soon trained again, by the largest of each method
     and others; and why, if those are not BRIEF."""
+    of_frozen: dict[str, Prepared] = {}  # to read a network takes a second
     for label in spec.stackable:
         for _, setting in settings_of(spec.variant(label).space):
             trial = TrialConfig.from_mapping(with_values(spec.trial_mapping(label), setting))
-            data = backbone_of(trial.model, prepared)[1] if trial.model.frozen else prepared
+            data = prepared
+            if trial.model.frozen:
+                model = repr(trial.model)
+                data = of_frozen.get(model) or backbone_of(trial.model, prepared)[1]
+                of_frozen[model] = data
             samples = trial.epochs * data.sizes["train"]
             steps = math.ceil(samples / trial.batch_size)
             why = f"a trial takes {steps:,} steps, and of more than {MOST_STEPS:,} it trains alone"

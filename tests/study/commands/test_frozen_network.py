@@ -66,8 +66,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         here("run", spec, "--storage", root)
         study = open_study("small", str(root))
         sizes = study.recorded.sizes
-        # One to check the shape at the start, one for the width: then the data, once.
-        assert sum(counted.sizes) == 1 + sizes["train"] + sizes["validation"]
+        # One to check the shape at the start, two for what a stack trains: then the data, once.
+        assert sum(counted.sizes) == 3 + sizes["train"] + sizes["validation"]
         yield root
         _trial_data.cache_clear()
 
