@@ -240,8 +240,10 @@ def record_spec(
         recorded = stored.recorded
         if stored.ledger != spec.ledger:
             recorded = replace(recorded, ledger_made=None)
-        rules_then = (stored.constraints, stored.serves)
-        if rules_then != (spec.constraints, spec.serve or stored.serves):
+        if "guard" not in stored.plain:  # of a version without it, which set nothing aside by it
+            spec = replace(spec, guard="off")
+        rules_then = (stored.constraints, stored.serves, stored.plain.get("guard", "off"))
+        if rules_then != (spec.constraints, spec.serve or stored.serves, spec.guard):
             # Models of a front that was another.
             recorded = replace(recorded, kept_by_other_rules=True)
         if recorded_openings(stored):
@@ -270,6 +272,8 @@ def record_spec(
     recorded = _with_groups(recorded, spec.data, prepared)
     plain = spec.to_mapping()
     plain["data"] = as_recorded(plain["data"], directory, spec.confirms)
+    if stored is not None and "guard" not in stored.plain:
+        del plain["guard"]
     if spec.extensions is not None:
         # Readers on other machines need the names too, and may not have the original folder. Trials
         # also use the copy: the original may be edited while they run.

@@ -10,8 +10,11 @@ from study.answer.choice import rows_that_count
 from study.answer.confirmation import Confirmed
 from study.engine.candidates import best
 from study.schema.objective import Objective
+from study.store.study import open_study
 from study.store.trials import TrialRecord
+from tests.study.command_line import here
 from tests.study.made import trials_of, unwritten_study
+from tests.study.trained import copy_of, digits
 
 
 def trial(number, accuracy, ece=0.1, label="focal", **more):
@@ -119,3 +122,13 @@ def test_a_default_that_was_confirmed_counts_and_a_candidate_does_not():
     ]
     counted, aside = rows_that_count(study, rows)
     assert [*aside] == ["mbls_0007"] and len(counted) == 4
+
+
+def test_a_study_that_began_without_the_rule_goes_on_without_it(tmp_path):
+    storage = copy_of(digits(), tmp_path / "storage")
+    file = storage / "small" / "study.yaml"
+    file.write_text(file.read_text().replace("guard: auto\n", ""))
+    for _ in range(2):
+        here("run", "small", "--storage", storage)
+        assert guard_of(open_study("small", str(storage))) is None
+    assert guard_of(open_study("small", str(digits()))) is not None
