@@ -199,12 +199,14 @@ def _predict(
     file_name = asked.table.spec_file(entry.name, asked.short).name
     folder = place.root / spec.name
     Targets(place.root).check(spec, prepared.digest, file_name)
+    slots = None
     if place.address is None:
-        check_machine(spec, folder, opened, place.cpus)
+        slots = check_machine(spec, folder, opened, place.cpus)
     methods = counted(len(spec.variants), "method")
     errors.say(f"{spec.name}: {methods}, {counted(spec.trials, 'seed')} each")
     where = Where(place.address, place.wait, place.cpus)
-    found = with_probe(Planned(spec, folder, prepared, opened), file_name, True, where)
+    planned = Planned(spec, folder, prepared, opened, slots=slots)
+    found = with_probe(planned, file_name, True, where)
     print_prediction(found, errors)
 
 

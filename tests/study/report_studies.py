@@ -78,6 +78,7 @@ def make_study(root: Path, name: str = "small", **changes: Any) -> Study:
         "data": "digits",
         "model": "mlp",
         "methods": list(LABELS),
+        "guard": "off",  # far off trials are drawn
         "trials": 3,
     }
     recorded = Recorded(
