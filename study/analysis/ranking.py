@@ -1,7 +1,7 @@
 """Which trials of a study count, and how they rank: front, knee, best and every choice ask here.
 
-A complete trial is set aside if it guesses, violates a constraint, or is no rival of the best. It
-stays in the ledger and is shown as set aside; it is on no front and is never selected.
+A complete trial is set aside if it guesses, violates a constraint, or is far worse than the best.
+It stays in the ledger and is shown as set aside; it is on no front and is never selected.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from study.analysis.guard import FAR_WORSE, Guard, guard_of
 from study.analysis.guessing import above_majority, no_test
 from study.analysis.left_out import are, some
 from study.analysis.pareto import (
@@ -23,7 +24,6 @@ from study.analysis.pareto import (
     trial_costs,
     worst_point,
 )
-from study.analysis.rival import Guard, guard_of
 from study.schema.condition import ROUNDING, Condition
 from study.schema.objective import Objective, as_served
 from study.store.given import LEFT_OUT
@@ -85,8 +85,10 @@ class Rules:
     def set_aside(
         self, records: Sequence[TrialRecord], best: Mapping[str, float] | None = None
     ) -> Reasons:
-        """Why complete trials do not count. best: of the whole study, if `records` is a part, which
-        has then its front."""
+        """Why complete trials do not count.
+
+        best: of the whole study, where `records` is only a part of it, which must hold the front.
+        """
         found = self.violating(records, best)
         if self.guard is not None:
             others = [one for one in complete(records) if one.name not in found]
@@ -185,7 +187,8 @@ class Ranking:
 
     @cached_property
     def refused(self) -> Reasons:
-        """Why trials are not confirmed even by name: as `set_aside`, but for no rivals."""
+        """Why trials are not confirmed even by name: `set_aside`, without what is only far worse
+        than the best."""
         return {**self._left_out, **self.rules.violating(self.records)}
 
     @property
@@ -227,8 +230,8 @@ class Ranking:
 
     @cached_property
     def defaults_that_count(self) -> list[TrialRecord]:
-        """The defaults that guess not and violate nothing, judged among themselves; none until all
-        ended."""
+        """The defaults that neither guess nor violate a constraint, judged among themselves; none
+        until all ended."""
         defaults = self.defaults or []
         violating = self.rules.violating(defaults)
         kept = [one for one in complete(defaults) if one.name not in violating]
@@ -305,8 +308,8 @@ def on_a_front(study: Study, eligible: Sequence[TrialRecord]) -> list[TrialRecor
 
 
 def set_aside_line(reasons: Reasons) -> str:
-    """`7 trials are set aside: 2 guess, 5 violate a constraint, 1 is no rival of the best.`; empty
-    for none.
+    """`7 trials are set aside: 2 guess, 5 violate a constraint, 1 is far worse than the best.`;
+    empty for none.
 
     Then those left out, by reason.
     """
@@ -322,7 +325,7 @@ def set_aside_line(reasons: Reasons) -> str:
 
 def _by_rule_line(reasons: Sequence[str]) -> str:
     guessing = sum(reason.startswith("guesses") for reason in reasons)
-    far = sum(reason.startswith("no rival") for reason in reasons)
+    far = sum(reason.startswith(FAR_WORSE) for reason in reasons)
     violating = len(reasons) - guessing - far
     parts = []
     if guessing:
@@ -330,8 +333,6 @@ def _by_rule_line(reasons: Sequence[str]) -> str:
     if violating:
         parts.append(f"{violating} violate{'s' * (violating == 1)} a constraint")
     if far:
-        parts.append(
-            "1 is no rival of the best" if far == 1 else f"{far} are no rivals of the best"
-        )
+        parts.append(f"{far} {'is' if far == 1 else 'are'} {FAR_WORSE}")
     trials = f"{len(reasons)} trials are" if len(reasons) > 1 else "1 trial is"
     return f"{trials} set aside: {', '.join(parts)}."

@@ -133,11 +133,8 @@ def rows_that_count(study: Study, rows: Sequence[Confirmed]) -> tuple[list[Confi
     aside = rules.set_aside([*means.values()])
     reasons = {}
     for row in measured:
-        why = (
-            violating
-            if row.role in ("default", "baseline") or row.label.endswith(DEFAULT)
-            else aside
-        )
+        is_default = row.role in ("default", "baseline") or row.label.endswith(DEFAULT)
+        why = violating if is_default else aside
         if reason := why.get(means[row.label].name):
             reasons[row.label] = reason
     return [row for row in measured if row.label not in reasons], reasons

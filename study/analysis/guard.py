@@ -1,4 +1,4 @@
-"""Which trials are no rivals: so far below the best that no choice should weigh them.
+"""Which trials are so much worse than the best that no choice should weigh them.
 
 An ECE near 0 is easy for a network that has learned little: it stays on a front of accuracy and
 ECE, however inaccurate it is.
@@ -17,13 +17,14 @@ from trainables.metrics import describe
 
 TIMES = 10  # what matters
 DEVIATIONS = 1.96  # standard errors of a difference
+FAR_WORSE = "far worse than the best"  # what a reason begins with
 GUARDED = ("accuracy", "miou", "error")  # the first that is an objective
 
 
 @dataclass(frozen=True)
 class Guard:
     """Sets aside what is worse than the best value of a metric by more than TIMES what `matters` in
-    it, beyond the noise of `samples` independent ones."""
+    it, beyond the noise of so many independent `samples`."""
 
     metric: str
     matters: float
@@ -41,8 +42,8 @@ class Guard:
             value = record.metrics.get(self.metric)
             if value is not None and sign * (value - best) > self._least(best, value):
                 found[record.name] = (
-                    f"no rival: {self.metric} {value:.4f}, far from the best {best:.4f} (by more"
-                    f" than {TIMES} times the {self.matters:g} that matters, beyond noise)"
+                    f"{FAR_WORSE}: {self.metric} {value:.4f}, the best has {best:.4f} (more than"
+                    f" {TIMES} times the {self.matters:g} that matters, beyond noise)"
                 )
         return found
 

@@ -1,11 +1,11 @@
-"""Which trials are no rivals of the best: values by hand."""
+"""Which trials are far worse than the best: values by hand."""
 
 import math
 
 import pytest
 
+from study.analysis.guard import Guard, guard_of
 from study.analysis.ranking import Ranking, Rules, set_aside_line
-from study.analysis.rival import Guard, guard_of
 from study.answer.choice import rows_that_count
 from study.answer.confirmation import Confirmed
 from study.engine.candidates import best
@@ -54,7 +54,9 @@ def test_what_has_learned_little_is_on_no_front_and_in_no_top():
     ranking = Ranking(study, trials_of(records))
     assert [one.name for one in ranking.front] == ["focal/0000", "focal/0002"]
     assert [one.name for one in best(ranking, 2)] == ["focal/0002", "focal/0000"]
-    assert set_aside_line(ranking.set_aside) == ("1 trial is set aside: 1 is no rival of the best.")
+    assert set_aside_line(ranking.set_aside) == (
+        "1 trial is set aside: 1 is far worse than the best."
+    )
     assert ranking.refused == {}
     # The sampler does not see it.
     assert max(ranking.rules.violations(records[1].metrics, {"accuracy": 0.41}).values()) < 0
@@ -67,7 +69,7 @@ def test_the_best_stays_whatever_the_others_are():
     # The most accurate violates a constraint: the best of those that do not is the measure.
     assert [one.name for one in ranking.eligible] == ["focal/0001"]
     assert set_aside_line(ranking.set_aside) == (
-        "2 trials are set aside: 1 violates a constraint, 1 is no rival of the best."
+        "2 trials are set aside: 1 violates a constraint, 1 is far worse than the best."
     )
     alone = Ranking(study, trials_of(records[2:]))
     assert [one.name for one in alone.eligible] == ["focal/0002"]
