@@ -69,6 +69,11 @@ class Seeds(NamedTuple):
     resampled: Floats
     unseen: float = 0.0
 
+    @property
+    def vary(self) -> bool:
+        """Whether any two networks differ, on the samples or on a resample of them."""
+        return bool(np.ptp(self.values) or np.ptp(self.resampled, axis=0).any())
+
 
 class _Parts(NamedTuple):
     """The variance of a difference of two means, by source.
@@ -85,9 +90,11 @@ class _Parts(NamedTuple):
 
 MOST_SEEDS = 1000
 # A method's variance between seeds is its own and, with this weight, the mean of the methods
-# outside the pair: unequal spreads keep more from being lent, and two methods alone lend nothing
+# outside the pair: unequal spreads keep more from being lent, and two methods alone lend nothing.
+# Of two seeds, whose own variance tells little, it has the weight of one degree of freedom
 # (benchmarks/experiments/tied.py).
 LENT = 0.5
+LEAST_LENT = 1.0
 
 
 @dataclass(frozen=True)
@@ -173,19 +180,27 @@ class Methods:
         return {name for name, (_, low, high) in found.items() if low <= 0 <= high}
 
     def _between_seeds(self, *pair: str) -> tuple[float, float]:
-        """The variance of a difference due to seeds, and its degrees of freedom (Welch 1947)."""
+        """The variance of a difference due to seeds, and its degrees of freedom (Welch 1947).
+
+        A method whose seeds are equal on every resample trains no other network: it has no variance
+        to lend, and none to borrow.
+        """
         freedom = {name: len(row.values) - 1 for name, row in self.rows.items()}
         variance = {name: float(np.var(row.values, ddof=1)) for name, row in self.rows.items()}
-        others = [name for name in self.rows if name not in pair]
+        others = [name for name in self.rows if name not in pair and self.rows[name].vary]
         of_others = sum(freedom[name] for name in others)
         mean = 0.0
         if others:
             mean = sum(freedom[name] * variance[name] for name in others) / of_others
         parts = []
         for name in pair:
-            lent = min(LENT, of_others / (2 * freedom[name]))
-            own = (variance[name] + lent * mean) / (1 + lent)
-            parts.append((own / (freedom[name] + 1), (1 + lent) * freedom[name]))
+            if not self.rows[name].vary:
+                continue
+            seeds = freedom[name] + 1
+            lent = min(max(LEAST_LENT, LENT * freedom[name]), of_others / 2)
+            degrees = freedom[name] + lent
+            own = (freedom[name] * variance[name] + lent * mean) / degrees
+            parts.append((own / seeds, degrees))
         total = sum(part for part, _ in parts)
         of_each = sum(part**2 / degrees for part, degrees in parts)
         if not of_each:
