@@ -6,6 +6,7 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -273,8 +274,8 @@ class Study:
             seen = seen.served_as(TEMPERATURE if temperature else RAW)
         check_given_matters(seen)
         found = answer_of(results_of(seen), _level(interval))
-        taken = {"taken": None, "trial": None} if found.choice is None else found.choice.names
-        return Answer(found.sentences, found.next, **taken, afterwards=seen.afterwards or "")
+        facts = {one.name: getattr(found, one.name) for one in fields(found)}
+        return Answer(**facts, afterwards=seen.afterwards or "")
 
     def confirm(
         self,

@@ -35,7 +35,7 @@ WINGS: dict[str, set[str]] = {
         "optuna",
     },
     "terminal": {"machines", "uncertainty", "analysis", "store", "schema"},
-    "notebook": {"terminal", "store", "schema"},
+    "notebook": {"terminal", "answer", "store", "schema"},
     "report": {"answer", "uncertainty", "analysis", "store", "schema"},
     "registry": {"answer", "uncertainty", "tracking", "store", "schema", "mlflow"},
 }

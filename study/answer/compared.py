@@ -59,17 +59,17 @@ class Resolution:
     def in_words(self, samples: int, seeds: int, rows: int, noun: str) -> str:
         """The sentence for so many of each. noun: what samples, or groups of them, are called."""
         text = (
-            f"{samples:,} validation {noun} and {seeds} seeds resolve ±{self.half_width:.3f} in"
-            f" accuracy among {rows} models"
+            f"{samples:,} validation {noun} and {seeds} seeds show a difference in accuracy from"
+            f" about {self.half_width:.2g} on, among {rows} models"
         )
         if self.half_width <= self.matters:
             return f"{text}."
         if self.needed is None:
-            return f"{text}: not the {self.matters:g} that matters."
+            return f"{text}; {self.matters:g} matters."
         # To two digits: it is an estimate.
         step = 10 ** max(0, len(str(self.needed)) - 2)
         needed = round(self.needed / step) * step
-        return f"{text}; for the {self.matters:g} that matters about {needed:,} {noun}."
+        return f"{text}; to show the {self.matters:g} that matters takes about {needed:,} {noun}."
 
 
 def served_and_resampled(study: Study) -> list[str]:
@@ -148,11 +148,9 @@ def group_text(word: str, found: Sequence[Compared], names: Mapping[str, str]) -
     seeds = sorted(one.seeds for one in found if one.seeds is not None)
     if word != NOT_TOLD or not seeds:
         return f"{word}: {few}"
-    some = f" {len(seeds)} of them"
-    if len(seeds) == len(found):
-        some = " all" if len(found) > 1 else ""
+    some = "" if len(seeds) == len(found) else f" for {len(seeds)} of them"
     count = f"{seeds[0]}" if seeds[0] == seeds[-1] else f"{seeds[0]} to {seeds[-1]}"
-    return f"{word}: {few} (about {count} seeds each would tell{some})"
+    return f"{word}: {few} (about {count} seeds each would decide it{some})"
 
 
 def _in_which(one: Compared, word: str) -> str:

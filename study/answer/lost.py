@@ -13,6 +13,7 @@ from study.answer.phrases import counted, label_of, listed
 from study.store.files import PREDICTIONS, lost_predictions
 from study.store.study import Study
 from study.store.trials import TrialRecord
+from study.uncertainty.forms import number
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def lost_lines(study: Study, taken: Taken) -> list[str]:
     if better is None:
         return []
     names = [one.metric for one in study.served if one.metric in better.metrics]
-    values = listed([f"{label_of(name)} {better.metrics[name]:.4f}" for name in names])
+    values = listed([f"{label_of(name)} {number(better.metrics[name])}" for name in names])
     said = [
         f"This is not the answer of all trials: by its recorded values ({values}) {better.name}"
         f" would be the choice, but its {PREDICTIONS} {taken.lost[better.name]}. Without it there"

@@ -7,12 +7,13 @@ from typing import NamedTuple
 from study.answer.by_name import export_command
 from study.answer.choice import Choice, choose
 from study.answer.confirmation import Results
-from study.answer.phrases import label_of, listed, name_of
+from study.answer.phrases import label_of, listed
 from study.schema.objective import RAW, TEMPERATURE, other_than
 from study.store.files import stored_predictions
 from study.store.study import Study
 from study.store.trials import TrialRecord
 from study.uncertainty.bootstrap import RESAMPLES, estimates_of, measured, values_of
+from study.uncertainty.forms import difference_text
 from study.uncertainty.intervals import Interval, of_difference, percent, unseen, widened
 from study.uncertainty.resampling import draws_for, too_few
 from study.uncertainty.words import level_of_each
@@ -20,6 +21,7 @@ from trainables.metrics import AFTER_TEMPERATURE
 from trainables.problems import FieldError
 
 METRICS = ("nll", "ece")
+NO_DIFFERENCE = "makes no measurable difference in {}"
 
 
 class TemperatureEffect(NamedTuple):
@@ -73,10 +75,10 @@ def other_way(found: Results) -> str:
         return ""
     if _is_of(mine) == _is_of(theirs):
         return ""
-    name = theirs.record.name if theirs.row is None else name_of(theirs.row, {}, short=True)
+    name = theirs.record.name if theirs.row is None else theirs.row.name
     how = {TEMPERATURE: "with a temperature", RAW: "as trained"}[other]
     shows = study.command("answer", **{other: True, **study.given_option})
-    return f"Served {how}, the choice would be {name}, by validation: `{shows}`."
+    return f"If models were served {how}, validation would select {name}: `{shows}`."
 
 
 def temperature_text(search: Study, study: Study, record: TrialRecord, level: float) -> str:
@@ -92,26 +94,23 @@ def temperature_text(search: Study, study: Study, record: TrialRecord, level: fl
             f"The temperature of this network is {temperature:.3g}; what it changes has no interval"
             f" here{because}."
         )
-    said: dict[str, list[str]] = {"lowers {}": [], "raises {}": [], "shows no direction in {}": []}
-    for name, (estimate, low, high) in differences.items():
-        text = f"{label_of(name)} ({estimate:+.4f} [{low:+.4f}, {high:+.4f}])"
-        said[_direction(low, high)].append(text)
+    said: dict[str, list[str]] = {"lowers {}": [], "raises {}": [], NO_DIFFERENCE: []}
+    for name, difference in differences.items():
+        text = f"{label_of(name)} ({difference_text(difference)})"
+        said[_direction(difference)].append(text)
     shown = [does.format(listed(names)) for does, names in said.items() if names]
-    text = (
-        f"Cross-fitted on validation, a temperature ({temperature:.3g} for this network)"
-        f" {listed(shown)}"
-    )
+    text = f"A temperature ({temperature:.3g} for this network) {listed(shown)}"
     way = other_than(search.serves)
     command = export_command(search, study, record, way)
     does = "applies it" if way == TEMPERATURE else "leaves it out"
-    how_sure = f"{percent(level)} intervals of this one network"
-    return f"{text} ({how_sure}); `{command}` {does}."
+    how_sure = f"Cross-fitted on validation, with {percent(level)} intervals of this one network"
+    return f"{text}. {how_sure}. `{command}` {does}."
 
 
-def _direction(low: float, high: float) -> str:
-    if high < 0:
+def _direction(difference: Interval) -> str:
+    if difference.high < 0:
         return "lowers {}"
-    return "raises {}" if low > 0 else "shows no direction in {}"
+    return "raises {}" if difference.low > 0 else NO_DIFFERENCE
 
 
 def _is_of(choice: Choice) -> tuple[str, int | None]:

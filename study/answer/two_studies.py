@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from search_spaces import strict_yaml
 from study.analysis.pareto import Costs, front, hypervolume
 from study.analysis.ranking import set_aside_line
-from study.answer.answer import Answer, answer
+from study.answer.answer import answer
 from study.answer.confirmation import Results, results_of
+from study.answer.said import Answer
 from study.schema.arguments import ABSENT, differing
 from study.schema.compatibility import methods_in
 from study.schema.objective import Objective, read_objectives
@@ -52,7 +53,7 @@ class Side:
     @property
     def taken(self) -> str | None:
         """The trial of the search that its answer takes, or whose settings it has."""
-        return None if self.said.choice is None else self.said.choice.names["trial"]
+        return self.said.trial
 
 
 @dataclass(frozen=True)

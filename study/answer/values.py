@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from study.analysis.ranking import served_with_nll
-from study.answer.answer import Answer
 from study.answer.choice import Choice, mean_of
+from study.answer.said import Answer
 from study.store.study import Study
 
 

@@ -23,8 +23,8 @@ from study.terminal.console import (
 from study.terminal.steps import Steps
 
 if TYPE_CHECKING:
-    from study.answer.answer import Answer
     from study.answer.confirmation import Results
+    from study.answer.said import Answer
     from study.schema.condition import Condition
     from study.store.study import Study
 
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     metavar="CONDITION",
     help='End with exit code 3 if it holds for the model: "ece>0.03". Repeatable.',
 )
+@click.option("--why", is_flag=True, help="Say how it was selected, and how sure that is.")
 @objectives_option
 @interval_option
 @storage_option
@@ -54,6 +55,7 @@ def answer(
     study: str,
     temperature: bool | None,
     limits: tuple[str, ...],
+    why: bool,
     objectives: str | None,
     level: float,
     storage: str | None,
@@ -64,7 +66,8 @@ def answer(
     Selected by validation alone, as `export` without --pick does: the trial with the lowest sum of
     objectives as served and half of NLL, each in units of what matters in it (`matters` of the
     study). After `confirm`, of the confirmed models; the values are then those on the sealed test
-    split. Trials that are set aside are never selected.
+    split. Trials that are set aside are never selected. --json has all of it: the model with its
+    settings, values and intervals, cross-entropy's default, the verdict, the explanation.
 
     --fail-if "ece>0.03" is for a pipeline: the value is the one on test, as a mean over seeds, of a
     confirmed model, else that on validation; without a model to take it fails too.
@@ -91,7 +94,7 @@ def answer(
         print_json({**plain_head(opened), **found.to_plain(), **failing})
     else:
         say_afterwards(opened)
-        _print(found, opened)
+        _print(found, opened, why)
         for line in failed:
             console.say(line)
     if failed:
@@ -158,17 +161,25 @@ def write_answer(study: Study, uri: str, found: Answer) -> None:
     log_answer(study, uri, what.model, what.trial, what.values)
 
 
-def _print(found: Answer, study: Study) -> None:
+def _print(found: Answer, study: Study, why: bool = False) -> None:
     """Print the answer, its first sentence in bold, and commands for what to do next."""
     first, *rest = found.sentences
     console.print(first, style="bold")
     for sentence in rest:
         console.print(sentence)
+    for part in found.why if why else ():
+        console.print(f"\n{part.heading}", style="bold")
+        console.print(part.text)
+    if why and found.why:
+        console.print()
     for command, does in found.next:
         if command.startswith("calstudy report") and (page := _page(study)):
             console.say(f"All results on one page: {page}")
         else:
             console.say(f"Next: {command}  ({does})")
+    if found.why and not why:
+        explains = study.command("answer", why=True, **study.given_option)
+        console.say(f"Why: {explains}")
 
 
 def _page(study: Study) -> Path | None:

@@ -375,9 +375,12 @@ def _cells(
     row: Confirmed, metric: str, values: Mapping[str, Moments], floors: Floors, sizes: Sizes
 ) -> list[str]:
     """The cell of a value, and of its floor where there is such a column."""
+    from study.uncertainty.forms import floor_text
+
     cells = [_figure(values.get(metric))]
     if sizes.has_floor(metric):
-        cells.append(str(floors.get(row.label, {}).get(metric, "-")))
+        floor = floors.get(row.label, {}).get(metric)
+        cells.append("-" if floor is None else floor_text(floor))
     return cells
 
 

@@ -6,24 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
+from study.answer import said
 from study.schema.objective import read_objectives
 from study.store.command_line import CommandLine
 
 
 @dataclass(frozen=True, repr=False)
-class Answer:
-    """Which model to take, how sure that is, and what to do next.
+class Answer(said.Answer):
+    """Which model to take, how sure that is, and what to do next: its commands said as calls where
+    a Study has such a method.
 
-    sentences: the first names the model. next: commands, each with what it does, said as calls
-    where a Study has such a method. trial: of the search, whose settings it has. taken: the label
-    of the confirmed row. None: there is none. afterwards: what is said of objectives given
-    afterwards; else empty.
+    afterwards: what is said of objectives given afterwards; else empty.
     """
 
-    sentences: tuple[str, ...]
-    next: tuple[tuple[str, str], ...]
-    taken: str | None
-    trial: str | None
     afterwards: str = ""
 
     def __str__(self) -> str:
@@ -43,6 +38,11 @@ class Answer:
                 for command, does in self.next
             )
             lines.append(f"<p>Next:</p><ul>{''.join(items)}</ul>")
+        if self.why:
+            parts = (
+                f"<h4>{escape(part.heading)}</h4><p>{escape(part.text)}</p>" for part in self.why
+            )
+            lines.append(f"<details><summary>Why</summary>{''.join(parts)}</details>")
         return "\n".join(lines)
 
 

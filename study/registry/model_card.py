@@ -31,6 +31,7 @@ from study.schema.temperature import FIT_IN_WORDS, temperature_note
 from study.store.files import checked_file
 from study.store.openings import TEST_FILE, Tested
 from study.uncertainty.bootstrap import RESAMPLES, intervals_of, measured
+from study.uncertainty.forms import floor_text, value_text
 from study.uncertainty.intervals import LEVEL, Floor, Interval, floor_note, percent
 from study.uncertainty.methods import floors_over_seeds
 from study.uncertainty.resampling import draws_for, too_few
@@ -107,7 +108,7 @@ def _templates() -> Environment:
 
 
 def card(facts: Facts, name: str, answer: Sequence[str] = ()) -> str:
-    """The card of a model with these facts. answer: sentences that say why it was chosen."""
+    """The card of a model with these facts. answer: paragraphs that say why it was chosen."""
     objectives = [Objective(**objective) for objective in facts["objectives"]]
     accuracy = facts["metrics_of_trial"]["accuracy"]
     context = {
@@ -327,9 +328,7 @@ def _over(values: Sequence[float]) -> str:
 def _with_range(found: Sequence[float], floor: Sequence[float] | None = None) -> str:
     """A value with its interval and, beside that, its floor."""
     value, *ends = found
-    text = _figure(value if math.isfinite(value) else None)
-    if ends:
-        text += " ({:.4f} to {:.4f})".format(*ends)
-        if floor is not None:
-            text += f", floor {Floor(*floor)}"
-    return text
+    if not ends:
+        return _figure(value if math.isfinite(value) else None)
+    text = value_text(Interval(value, *ends), cell=True)
+    return text if floor is None else f"{text}, floor {floor_text(Floor(*floor))}"

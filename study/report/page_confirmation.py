@@ -12,6 +12,7 @@ from study.answer.confirmation import default_texts
 from study.report.page_numbers import number, spread
 from study.schema.objective import RAW, TEMPERATURE, as_served, changes_with_temperature, plain_name
 from study.store.study import Study
+from study.uncertainty.forms import floor_text
 from trainables.plain import Plain
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def shown_floors(study: Study) -> list[str]:
 def _floors(label: str, measured: Sequence[str], floors: Floors) -> dict[str, Plain]:
     found = floors.get(label, {})
     return {
-        str(place): [number(part) for part in found[name]]
+        str(place): [*map(number, found[name]), floor_text(found[name])]
         for place, name in enumerate(measured)
         if name in found
     }

@@ -36,6 +36,7 @@ from study.store.spending import Spent, budget_line, spent
 from study.store.study import Study
 from study.store.trials import TrialRecord, Trials
 from study.uncertainty.bootstrap import Analysis
+from study.uncertainty.forms import floor_text, value_text
 from study.uncertainty.intervals import FEWEST_WRONG, floor_note, percent
 from study.uncertainty.resampling import REMOVED, RESAMPLED
 from trainables.machine import versions
@@ -364,7 +365,8 @@ def _trial(
     record: TrialRecord, labels: Sequence[str], measured: Sequence[str], analysis: Analysis | None
 ) -> Plain:
     """A complete trial; `method`: index of its label; `intervals`: {index of the metric: [low,
-    high]}; `floors`: {index of the metric: [mean, low, high]}."""
+    high, the value with both as text]}; `floors`: {index of the metric: [mean, low, high, text]}.
+    """
     found: Plain = {
         "method": labels.index(record.label),
         "number": record.number,
@@ -380,12 +382,12 @@ def _trial(
     intervals = analysis.intervals.get(record.name, {})
     return found | {
         "intervals": {
-            place: [number(intervals[name].low), number(intervals[name].high)]
+            place: [number(one.low), number(one.high), value_text(one, cell=True)]
             for place, name in enumerate(measured)
-            if name in intervals
+            if (one := intervals.get(name)) is not None
         },
         "floors": {
-            place: [number(part) for part in floor]
+            place: [*map(number, floor), floor_text(floor)]
             for place, name in enumerate(measured)
             if name in intervals and (floor := intervals[name].floor) is not None
         },

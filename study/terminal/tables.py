@@ -83,18 +83,21 @@ def front_table(
 
 
 def _value(record: TrialRecord, metric: str, analysis: Analysis | None) -> str:
-    """`0.9722`, or `0.9722 [0.9590, 0.9812]` with an interval."""
-    value = f"{record.metrics[metric]:.4f}"
+    """`0.9722`, or `0.972 [0.959, 0.981]` with an interval."""
+    from study.uncertainty.forms import value_text
+
     found = _interval(record, metric, analysis)
-    return value if found is None else f"{value} [{found.low:.4f}, {found.high:.4f}]"
+    return value_text(record.metrics[metric] if found is None else found, cell=True)
 
 
 def _floors(
     metric: str, records: Sequence[TrialRecord], analysis: Analysis | None
 ) -> dict[str, str]:
     """The floors by trial; empty if the metric has none."""
+    from study.uncertainty.forms import floor_text
+
     intervals = {record.name: _interval(record, metric, analysis) for record in records}
-    return {name: str(one.floor) for name, one in intervals.items() if one and one.floor}
+    return {name: floor_text(one.floor) for name, one in intervals.items() if one and one.floor}
 
 
 def _interval(record: TrialRecord, metric: str, analysis: Analysis | None) -> Interval | None:
@@ -178,9 +181,11 @@ def metrics_table(
 
 def _ends(found: Interval | None) -> tuple[str, str]:
     """The interval and its floor, as cells."""
+    from study.uncertainty.forms import bounds, floor_text
+
     if found is None:
         return "-", ""
-    return f"[{found.low:.4f}, {found.high:.4f}]", str(found.floor or "")
+    return bounds(found), "" if found.floor is None else floor_text(found.floor)
 
 
 def post_hoc_table(rows: dict[str, dict[str, float]]) -> Table:
@@ -204,6 +209,7 @@ def differences_table(
 
     bare: both values of metrics without intervals.
     """
+    from study.uncertainty.forms import digits_for, signed_ends
     from study.uncertainty.intervals import Interval, percent
     from study.uncertainty.words import word_for
 
@@ -211,11 +217,13 @@ def differences_table(
     interval = f">{percent(level)} interval"
     made = Table("metric", f">{one}", f">{other}", ">difference", interval, f"{one} is")
     for name, difference in found.items():
-        first, second, estimate, low, high = difference
+        first, second, *between = difference
+        interval_of = Interval(*between)
         matters = matters_in(name, study.matters, classes)
-        word = word_for(Interval(estimate, low, high), name, matters)
-        values = (f"{first:.4f}", f"{second:.4f}", f"{estimate:+.4f}")
-        made.add_row(name, *values, f"[{low:+.4f}, {high:+.4f}]", word)
+        word = word_for(interval_of, name, matters)
+        digits = digits_for(interval_of.low, interval_of.high)
+        both = (f"{value:.{digits}f}" for value in (first, second))
+        made.add_row(name, *both, *signed_ends(interval_of), word)
     for name, (first, second) in bare.items():
         values = (f"{first:.4f}", f"{second:.4f}", f"{first - second:+.4f}")
         made.add_row(name, *values, "-", "-")

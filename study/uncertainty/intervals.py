@@ -43,11 +43,6 @@ class Floor(NamedTuple):
     low: float
     high: float
 
-    def __str__(self) -> str:
-        """The floor as captions write it: `.013 [.008, .019]`."""
-        mean, low, high = (f"{value:.3f}".removeprefix("0") for value in self)
-        return f"{mean} [{low}, {high}]"
-
 
 class Interval(NamedTuple):
     """A metric with its interval. A calibration error, biased upward, may lie above its own."""

@@ -26,12 +26,7 @@ const shareText = (value) => (value === null || value === undefined ? NONE : `${
 const settingText = (value) => (typeof value === "number" ? String(Number(value.toPrecision(3))) : String(value));
 const spreadText = (spread) =>
   spread === null ? NONE : spread[1] === null ? metricText(spread[0]) : `${metricText(spread[0])} ± ${metricText(spread[1])}`;
-// `.013 [.008, .019]`
-const floorText = ([mean, low, high]) => {
-  const short = (value) => value.toFixed(3).replace(/^0/, "");
-  return `${short(mean)} [${short(low)}, ${short(high)}]`;
-};
-const floorNodes = (floor) => (floor ? [h("small", { class: "floor" }, `floor ${floorText(floor)}`)] : []);
+const floorNodes = (floor) => (floor ? [h("small", { class: "floor" }, `floor ${floor[3]}`)] : []);
 const plural = (count, noun) => `${countText(count)} ${noun}${count === 1 ? "" : "s"}`;
 const paramsText = (params) =>
   Object.entries(params).map(([path, value]) => `${path.replace(/^method\./, "")} ${settingText(value)}`).join(", ");
@@ -41,11 +36,11 @@ const paramsText = (params) =>
 function measures(study) {
   const scaled = new Set(study.metrics.map(({ name }) => name));
   const metrics = study.metrics.map((metric, place) => ({
-    ...metric, short: shortText(metric, scaled), place, text: metricText, of: (trial) => trial.values[place], interval: (trial) => trial.intervals?.[place],
-    floor: (trial) => trial.floors?.[place],
+    ...metric, short: shortText(metric, scaled), place, text: metricText, of: (trial) => trial.values[place], interval: (trial) => trial.intervals?.[place]?.slice(0, 2),
+    sure: (trial) => trial.intervals?.[place]?.[2], floor: (trial) => trial.floors?.[place],
   }));
   const cost = (name, label, text) => ({
-    name, label, short: label, text, better: "lower", place: null, of: (trial) => trial[name], interval: () => undefined, floor: () => undefined,
+    name, label, short: label, text, better: "lower", place: null, of: (trial) => trial[name], interval: () => undefined, sure: () => undefined, floor: () => undefined,
   });
   return [...metrics, cost("samples", "training samples seen", countText), cost("seconds", "training seconds", secondsText)];
 }
@@ -61,20 +56,18 @@ const betterText = (measure) => (measure.better ? `${measure.better} is better` 
 const axisText = (measure) =>
   `${measure.label}${measure.place === null ? "" : ", validation"} (${betterText(measure)})`;
 
+// `0.972 [0.959, 0.981], floor ...`: with an interval, in the digits that it supports.
 function valueText(measure, trial) {
-  const interval = measure.interval(trial);
-  const value = measure.text(measure.of(trial));
   const floor = measure.floor(trial);
-  return interval ? `${value} [${measure.text(interval[0])}, ${measure.text(interval[1])}]${floor ? `, floor ${floorText(floor)}` : ""}` : value;
+  return `${measure.sure(trial) ?? measure.text(measure.of(trial))}${floor ? `, floor ${floor[3]}` : ""}`;
 }
 
 // The same, with the interval in small type and never broken across lines, the floor below it.
 function valueNodes(measure, trial) {
-  const interval = measure.interval(trial);
-  const value = measure.text(measure.of(trial));
-  return interval
-    ? [value, " ", h("small", { class: "interval" }, `[${measure.text(interval[0])}, ${measure.text(interval[1])}]`), ...floorNodes(measure.floor(trial))]
-    : [value];
+  const sure = measure.sure(trial);
+  if (!sure) return [measure.text(measure.of(trial))];
+  const [value, ...interval] = sure.split(" ");
+  return [value, " ", h("small", { class: "interval" }, interval.join(" ")), ...floorNodes(measure.floor(trial))];
 }
 
 // ---- commands to copy: [command, what it does] each

@@ -86,9 +86,14 @@ function opening(study) {
   return [
     h("p", { class: "about" }, study.abstract[0]),
     h("div", { class: "answer" },
-      h("div", {}, h("p", { class: "abstract" }, first), rest.length ? h("p", {}, withCode(rest.join(" "))) : null),
+      h("div", {}, h("p", { class: "abstract" }, first), rest.map((each) => h("p", {}, withCode(each))), explanation(study.answer.why)),
       next.length ? h("div", { class: "next" }, h("h4", {}, "Next"), commandList(next)) : null),
   ];
+}
+
+function explanation(parts) {
+  if (!parts.length) return null;
+  return h("details", { class: "why" }, h("summary", {}, "Why"), parts.map(({ heading, text }) => [h("h4", {}, heading), h("p", {}, withCode(text))]).flat());
 }
 
 const withCode = (text) => text.split("`").map((part, k) => (k % 2 ? h("code", {}, part) : part));

@@ -40,14 +40,14 @@ def test_a_model_has_one_name_in_everything_that_shows_it(
     block = _block(results, 100, 0.95)
     said = {
         "confirm": shown.export_text().replace(str(tmp_path), ""),
-        "answer": " ".join(answer(results).sentences),
+        "answer": " ".join(answer(results).paragraphs),
         "markdown": to_markdown(ComparisonTable((block,))),
         "csv": to_csv(ComparisonTable((block,))),
     }
     for text in said.values():
         assert all(name in text for name in NAMES) and not any(label in text for label in ROWS)
     assert "\ncross_entropy/0000: has its method's default values\n" in said["confirm"]
-    assert "Cross-entropy's default (cross_entropy/0000) has accuracy" in said["answer"]
+    assert "Beside plain cross-entropy: cross_entropy/0000 has accuracy" in said["answer"]
     assert [row["name"] for row in confirmed(study, found, ["accuracy"])["rows"]] == NAMES
     assert set(block.methods["ece"].rows) == set(NAMES)
 

@@ -12,9 +12,10 @@ from study.answer.sizes import Sizes, sizes_of
 from study.schema.objective import Objective
 from study.store.study import Study, open_study
 from study.uncertainty.equal_sizes import rows_drawn
+from study.uncertainty.forms import floor_text
 from study.uncertainty.intervals import Floor
 from tests.study.answer.test_answer import changed, confirm
-from tests.study.command_line import here
+from tests.study.command_line import here, here_json
 from tests.study.made import OBJECTIVES, made_study, random_predictions
 from trainables import metrics
 from trainables.metrics.shared.post_hoc import cross_fitted
@@ -127,11 +128,10 @@ def test_the_answer_and_the_page_have_the_same_floors(tmp_path: Path) -> None:
     study, _, _ = confirmed(tmp_path, 287, 360)
     floor = of(study, 1000).test["focal_0000"]["ece"]
     assert isinstance(floor, Floor)
-    said = here("answer", "small", "--storage", tmp_path)
-    assert (
-        f"(floor, what a perfectly calibrated model with these confidences would measure: {floor})"
-        in said
-    )
+    said = here_json("answer", "small", "--storage", tmp_path)
+    assert said["model"]["test"]["ece"]["floor"] == approx(floor._asdict())
+    (sure,) = (part["text"] for part in said["why"] if part["heading"] == "How sure")
+    assert f"would measure ECE {floor_text(floor)} on" in sure
     table = here("report", "small", "--format", "csv", "--storage", tmp_path).splitlines()
     columns = next(line for line in table if line.startswith("study,")).split(",")
     row = dict(

@@ -8,6 +8,7 @@ from pytest import approx
 
 from study.store.study import Study
 from study.uncertainty.bootstrap import analyse, measured
+from study.uncertainty.forms import floor_text
 from study.uncertainty.intervals import Floor, intervals
 from study.uncertainty.resampling import Draws
 from tests.study.command_line import here, here_json
@@ -30,7 +31,9 @@ def test_of_a_front(study: Study, tmp_path: Path) -> None:
     assert expected is not None
     shown = here(*words, "--csv", tmp_path / "front.csv")
     assert (
-        "floor of ece" in shown and "floor of accuracy" not in shown and f"  {expected}  " in shown
+        "floor of ece" in shown
+        and "floor of accuracy" not in shown
+        and f"  {floor_text(expected)}  " in shown
     )
     assert (
         "floor: what a perfectly calibrated model with these confidences would measure on as many"
@@ -54,7 +57,8 @@ def test_of_a_file(tmp_path: Path) -> None:
         floors = [intervals(parts[prefix], level / 100)["ece"].floor for prefix in ("", "ts_")]
         shown = here(*words)
         assert (
-            all(str(floor) in shown for floor in floors) and f"(mean and {level}% range)" in shown
+            all(floor_text(floor) in shown for floor in floors)
+            and f"(mean and {level}% range)" in shown
         )
         found = here_json(*words)["intervals"]
         assert [found[name]["floor"]["high"] for name in ("ece", "ts_ece")] == approx(

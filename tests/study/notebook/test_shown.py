@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from study.answer.said import Part
 from study.notebook.shown import Answer, Plan
 from study.store.command_line import CommandLine, option_words
 from study.store.recorded import Recorded
@@ -52,8 +53,9 @@ def test_an_answer_is_a_line_and_a_page() -> None:
     report = CommandLine.of("report", "mine", {}, ("--storage", "/there"))
     verify = "calstudy verify models:/mine/1"
     following = ((report, "shows all"), (verify, "checks it"))
-    answer = Answer(("Take <focal>.", "It is best."), following, None, "focal/0001")
-    assert repr(answer) == "Answer('Take <focal>.')" and answer.trial == "focal/0001"
+    why = (Part("How <sure>", "Not at all."),)
+    answer = Answer(("Take <focal>.", "It is best."), following, why)
+    assert repr(answer) == "Answer('Take <focal>.')" and answer.trial is None
     assert str(answer) == (
         "Take <focal>.\nIt is best.\nNext: study.report()  (shows all)\n"
         "Next: calstudy verify models:/mine/1  (checks it)"
@@ -61,11 +63,12 @@ def test_an_answer_is_a_line_and_a_page() -> None:
     page = answer._repr_html_()
     assert page.startswith("<p><b>Take &lt;focal&gt;.</b></p>\n<p>It is best.</p>")
     assert "<code>study.report()</code>: shows all" in page
+    assert "<h4>How &lt;sure&gt;</h4><p>Not at all.</p>" in page
 
 
 def test_an_answer_says_first_that_objectives_were_given_afterwards() -> None:
     said = "objectives given afterwards; searched and stopped for <a>"
-    answer = Answer(("Take it.",), (), None, "focal/0001", said)
+    answer = Answer(("Take it.",), (), afterwards=said)
     assert str(answer) == f"{said}\nTake it." and repr(answer) == "Answer('Take it.')"
     page = answer._repr_html_()
     assert page.startswith("<p>objectives given afterwards; searched and stopped for &lt;a&gt;</p>")

@@ -98,7 +98,7 @@ def test_nobody_takes_one_ece_for_the_other(serves: str, ece: list[str], shown: 
         "ts_" in line for line in lines
     )
     assert f"| seed | accuracy | {ece[0]} | {ece[1]} | {shown} |" in lines
-    assert sum("0.0200 (0.0100 to 0.0300)" in line for line in lines) == 1
+    assert sum("0.020 [0.010, 0.030]" in line for line in lines) == 1
 
 
 FACTS: dict[str, Any] = {

@@ -60,8 +60,9 @@ NEAR = [name for name in VALUES if name != "cross_entropy/0001"]
 ANSWER = {
     "sentences": [
         "Take focal/0001.",
-        "Accuracy 0.9000 [0.8800, 0.9200] on 359 sealed test images, 3 seeds.",
+        "Accuracy 0.900 [0.880, 0.920] on 359 sealed test images, 3 seeds.",
     ],
+    "why": [{"heading": "How sure", "text": "Values are means over `seeds`."}],
     "next": [["calstudy export small --trial focal/0001 --name small", "registers the model"]],
 }
 CSS = "css selector"

@@ -287,9 +287,14 @@ def test_intervals_and_shares_stand_by_the_place_of_their_metric(made):
     found = gather(study, records, analysis_of(records))
     trial = found["trials"][1]
     value = trial["values"][place(found, "nll")]
-    assert trial["intervals"][place(found, "nll")] == approx([value - 0.01, value + 0.01], rel=1e-4)
+    low, high, text = trial["intervals"][place(found, "nll")]
+    assert [low, high] == approx([value - 0.01, value + 0.01], rel=1e-4)
+    assert text == f"{value:.3f} [{value - 0.01:.3f}, {value + 0.01:.3f}]"
     assert trial["share"] == 0.25 and found["resamples"] == 1000
-    assert trial["floors"] == {place(found, name): list(floor) for name, floor in FLOORS.items()}
+    texts = {"ece": "0.013 [0.008, 0.019]", "ts_ece": "0.023 [0.018, 0.029]"}
+    assert trial["floors"] == {
+        place(found, name): [*floor, texts[name]] for name, floor in FLOORS.items()
+    }
     assert found["whiskers"] == "90% intervals"
     command = f"calstudy report small --interval 90 --storage {study.directory.parent}"
     assert [command, "this page"] in found["reproduce"]["commands"]
@@ -310,7 +315,8 @@ def test_a_confirmation_keeps_search_validation_and_test_apart(made):
     assert (
         confirmed["shrinkage"][at] == 0.03 and confirmed["shrinkage"][place(found, "nll")] is None
     )
-    floors = {str(place(found, name)): list(floor) for name, floor in FLOORS.items()}
+    texts = {"ece": "0.013 [0.008, 0.019]", "ts_ece": "0.023 [0.018, 0.029]"}
+    floors = {str(place(found, name)): [*floor, texts[name]] for name, floor in FLOORS.items()}
     assert confirmed["floors"] == {"validation": floors, "test": floors}
     assert baseline["floors"] == {"validation": {}, "test": {}} and set(baseline["shrinkage"]) == {
         None

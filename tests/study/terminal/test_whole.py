@@ -30,6 +30,8 @@ from study.terminal.catalogue import catalogue
 from study.terminal.doctor import show
 from study.terminal.layout import Table
 from study.terminal.progress import Progress
+from study.uncertainty.forms import digits_for, signed_ends, value_text
+from study.uncertainty.intervals import Interval
 from tests.study import report_studies
 from tests.study.command_line import here, here_json
 from tests.study.made import OBJECTIVES, made_study, random_predictions
@@ -141,9 +143,11 @@ def test_pareto(study: Study, width: int | None, bootstrap: bool) -> None:
     for found in here_json(*words)["front"]:
         record, row = records[f"{found['method']}/{found['number']:04d}"], []
         for metric in ("accuracy", "ece", "nll"):
-            row.append(f"{record.metrics[metric]:.4f}")
+            value: Interval | float = record.metrics[metric]
             if bootstrap:
-                row.append("[{low:.4f}, {high:.4f}]".format(**found["intervals"][metric]))
+                ends = found["intervals"][metric]
+                value = Interval(record.metrics[metric], ends["low"], ends["high"])
+            row.append(value_text(value, cell=True))
         share = [f"{found['share_on_front']:.0%}"] if bootstrap else []
         rows.append([record.name, *row, *share, "1.0k", *params(record)])
     assert len(rows) == 8
@@ -156,10 +160,10 @@ def test_compare(study: Study, width: int | None) -> None:
     found = here_json(*words)["metrics"]
     rows = []
     for name, of in found.items():
-        interval = "[{low:+.4f}, {high:+.4f}]".format(**of)
-        rows.append(
-            [name, f"{of['one']:.4f}", f"{of['other']:.4f}", f"{of['estimate']:+.4f}", interval]
-        )
+        between = Interval(of["estimate"], of["low"], of["high"])
+        digits = digits_for(between.low, between.high)
+        both = (f"{of[side]:.{digits}f}" for side in ("one", "other"))
+        rows.append([name, *both, *signed_ends(between)])
     assert_whole(shown(*words), rows, width)
 
 
@@ -273,14 +277,14 @@ def test_confirm(tmp_path: Path, width: int | None, capsys: pytest.CaptureFixtur
     rows = []
     for metric in ("accuracy", "ece"):
         searched = first.candidate.metrics[metric]  # type: ignore[union-attr]
-        floor = [".013 [.008, .019]"] * (metric == "ece")
+        floor = ["0.013 [0.008, 0.019]"] * (metric == "ece")
         rows.append(
             ["focal/0001", "2", f"{searched:.4f}", *floor, *moments(first.tests, metric), *floor]
         )
         baseline = moments([record.metrics for record in found.rows[1].records], metric)
         rows.append(["cross_entropy_default", "2", "-", *baseline])
     raw, after = (moments(first.tests, name) for name in ("ece", "ts_ece"))
-    rows.append(["focal/0001", *raw, ".013 [.008, .019]", *after, ".023 [.018, .029]"])
+    rows.append(["focal/0001", *raw, "0.013 [0.008, 0.019]", *after, "0.023 [0.018, 0.029]"])
     rows.append(["focal/0001", *(word for name in shift[0] for word in moments(shift, name))])
     text = plain(capsys.readouterr().out)
     assert_whole(text, rows, width)

@@ -1,0 +1,47 @@
+"""The model to take beside plain cross-entropy: a code and a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from study.answer.phrases import label_of, listed
+from study.answer.said import IS_DEFAULT, NOT_COMPARED, VERDICTS
+from study.uncertainty.words import AS_GOOD, BETTER, NOT_TOLD, WORSE, overall
+
+NO_INTERVALS = "its objectives have no intervals"
+REVERSED = {BETTER: WORSE, WORSE: BETTER}
+PLAIN = "plain cross-entropy"
+
+
+def reversed_words(words: Mapping[str, str]) -> dict[str, str]:
+    """The words for a model beside another, from those for the other beside it."""
+    return {name: REVERSED.get(word, word) for name, word in words.items()}
+
+
+def verdict(words: Mapping[str, str], is_default: bool, why_not: str) -> tuple[str, str]:
+    """The code, and the sentence.
+
+    words: for the model, by objective; none where it is not compared. why_not: then why, empty
+    without plain cross-entropy in the study.
+    """
+    if words:
+        return VERDICTS[overall(words)], _compared(words)
+    if is_default:
+        return IS_DEFAULT, f"It is {PLAIN}."
+    return NOT_COMPARED, f"Not compared with {PLAIN}: {why_not}." if why_not else ""
+
+
+def _compared(words: Mapping[str, str]) -> str:
+    """`Better than plain cross-entropy in ECE, not told apart in accuracy.`"""
+    one = overall(words)
+    if one == NOT_TOLD:
+        return f"Not shown to beat {PLAIN}."
+    if one == AS_GOOD:
+        return f"No better than {PLAIN}: as good in {listed([*map(label_of, words)])}."
+    parts: list[str] = []
+    for word in (BETTER, WORSE, AS_GOOD, NOT_TOLD):
+        if names := [label_of(name) for name, each in words.items() if each == word]:
+            than = "" if parts else f" than {PLAIN}"
+            parts.append(f"{word}{than} in {listed(names)}")
+    text = ", ".join(parts)
+    return f"{text[0].upper()}{text[1:]}."
