@@ -24,7 +24,8 @@ test platform quick approve: export OMP_NUM_THREADS := 1
 test platform quick approve: export PYTHONDONTWRITEBYTECODE :=
 
 # Every test of a file in one process; a process that dies ends the run.
-PYTEST := $(BIN)/python -m pytest --numprocesses 3 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest --numprocesses 3 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder \
+	--durations 25 --durations-min 5
 
 test: .venv/installed-for-tests  ## lint, types and every test that any machine can run
 	$(MAKE) --no-print-directory --jobs 2 --keep-going lint first-tier

@@ -85,9 +85,12 @@ def front_table(
 def _value(record: TrialRecord, metric: str, analysis: Analysis | None) -> str:
     """`0.9722`, or `0.972 [0.959, 0.981]` with an interval."""
     from study.uncertainty.forms import value_text
+    from study.uncertainty.intervals import Interval
 
-    found = _interval(record, metric, analysis)
-    return value_text(record.metrics[metric] if found is None else found, cell=True)
+    value: Interval | float = record.metrics[metric]
+    if found := _interval(record, metric, analysis):
+        value = Interval(record.metrics[metric], found.low, found.high)
+    return value_text(value, cell=True)
 
 
 def _floors(

@@ -43,13 +43,14 @@ def value_text(value: Interval | float, cell: bool = False) -> str:
         return f"{estimate} [{low}, {high}]"
     if value.low == value.high:
         return estimate
-    unbiased = " without its bias" if value.estimate > value.high else ""
+    above = value.estimate > value.high and not math.isclose(value.estimate, value.high)
+    unbiased = " without its bias" if above else ""
     if value.low == 0.0 and not cell:
         told = "" if value.estimate == 0.0 else "not told from 0 (at most {})"
         return f"{estimate}, " + (told or "at most {}").format(high + unbiased)
     if value.low == 0.0 or value.estimate == value.low:
         return f"{estimate} (≤ {high})" if cell else f"{estimate}, at most {high}"
-    if value.estimate == value.high == 1.0:
+    if value.estimate == 1.0 and not above:
         return f"{estimate} (≥ {low})" if cell else f"{estimate}, at least {low}"
     return (
         f"{estimate} ({low} to {high})"
@@ -71,7 +72,7 @@ def bounds(value: Interval) -> str:
         return f"[{low}, {high}]"
     if value.low in (0.0, value.estimate):
         return f"≤ {high}"
-    return f"≥ {low}" if value.estimate == value.high else f"{low} to {high}"
+    return f"≥ {low}" if value.estimate == 1.0 else f"{low} to {high}"
 
 
 def signed_ends(value: Interval) -> tuple[str, str]:

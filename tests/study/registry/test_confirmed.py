@@ -49,8 +49,8 @@ def test_a_confirmed_seed_is_registered_with_what_all_its_seeds_do_on_test(confi
     assert f"number {registered.number + 1_000_000};" in card
     for record, test in zip(best.records, best.tests, strict=True):
         (line,) = (line for line in card.splitlines() if line.startswith(f"| {record.number} |"))
-        low, high = map(float, re.findall(r"\(([\d.]+) to ([\d.]+)\)", line)[0])
-        assert f"| {test['accuracy']:.4f} (" in line and low < test["accuracy"] < high
+        low, high = map(float, re.findall(r"\[([\d.]+), ([\d.]+)\]", line)[0])
+        assert f"| {test['accuracy']:.3f} [" in line and low < test["accuracy"] < high
         # About two standard errors of a share of 359 test samples either way.
         assert high - low == pytest.approx(
             4 * (test["accuracy"] * (1 - test["accuracy"]) / 359) ** 0.5, rel=0.1

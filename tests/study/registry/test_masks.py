@@ -169,7 +169,7 @@ def test_what_is_said_of_it_is_of_images_and_pixels(storage: Path) -> None:
     samples = cached(storage)
     pixels = int((samples[:, 3] > 0).sum())
     shown = f"{len(samples)} validation images ({pixels:,} pixels)"
-    assert f"on {shown} of fields.parquet" in here("answer", "small", "--storage", storage)
+    assert f"on {shown} of fields.parquet" in here("answer", "small", "--why", "--storage", storage)
     front = here("pareto", "small", "--bootstrap", "100", "--storage", storage)
     assert shown in front and f"100 resamples of {len(samples)} images" in front
     trials = ("--compare", "cross_entropy/0000", "focal/0000")

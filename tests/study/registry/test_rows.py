@@ -135,7 +135,7 @@ def test_a_column_of_lists_is_a_tensor_of_float32(storage: Path) -> None:
 def test_it_is_verified_and_what_is_said_of_it_is_of_rows(storage: Path, name: str) -> None:
     found = here_json("verify", f"models:/{name}@champion", "--storage", storage)
     assert found["ok"] and found["num_samples"] == {"iris": 24, "digits": 287}[name]
-    said = here("answer", name, "--storage", storage)
+    said = here("answer", name, "--why", "--storage", storage)
     assert f"{found['num_samples']} validation rows of {name}.parquet" in said
     assert "sealed test rows" in said and "image" not in said
 

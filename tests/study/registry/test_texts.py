@@ -127,7 +127,7 @@ def test_it_is_verified_confirmed_and_audited(storage: Path) -> None:
     assert found["ok"], json.dumps(found)
     checks = {one["name"]: one["found"] for one in found["checks"]}
     assert checks["vocabularies with a different digest"] == 0
-    said = here("answer", "reviews", "--storage", storage)
+    said = here("answer", "reviews", "--why", "--storage", storage)
     assert f"{found['num_samples']} validation texts of reviews.csv" in said
     assert "image" not in said
     here("confirm", "reviews", "--seeds", "2", "--storage", storage)
