@@ -89,6 +89,4 @@ def difference_text(value: Interval) -> str:
 
 def floor_text(floor: Floor) -> str:
     """`0.013 [0.008, 0.019]`: mean and range of a floor."""
-    digits = digits_for(floor.low, floor.high)
-    mean, low, high = (number(each, digits) for each in floor)
-    return f"{mean} [{low}, {high}]"
+    return "{:.3f} [{:.3f}, {:.3f}]".format(*floor)
