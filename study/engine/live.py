@@ -45,11 +45,17 @@ class Live:
     resources: Resources
     last_seen: float | None = None  # time of its last report; None until it has started
     overdue: bool = False
+    had_company: bool = False  # another trained at the same time
     prepares: bool = False  # its process is new, and the data may have to be decoded there
     rows: dict[str, Row] = field(init=False)
 
     def __post_init__(self) -> None:
         self.rows = {record.name: Row(record) for record in self.group.open}
+
+    @property
+    def alone(self) -> bool:
+        """Whether no other may train beside it."""
+        return self.group.rest.alone
 
     def seen(self, now: float) -> None:
         self.last_seen = now
