@@ -184,14 +184,14 @@ class Killings:
         return self._of_all[name] >= ROUNDS
 
 
-def all_killed(name: str, death: Death, left: int, log: Path) -> ClusterUnready:
-    """What ends a run in which none goes on. left: trials to do. log: of the trial."""
+def all_killed(name: str, death: Death, left: int, directory: Path) -> ClusterUnready:
+    """What ends a run in which none goes on. left: trials to do. directory: of the trial."""
     trials = "1 trial is" if left == 1 else f"{left:,} trials are"
     return ClusterUnready(
         f"{trials} left to do, and each that is tried is killed, after pauses too. {name}:"
         f" {death.told}",
         "Free memory on its node, or train fewer at once, then run again: the study goes on."
-        f" If nothing else takes memory there, see {log}.",
+        f" If nothing else takes memory there, see the logs in {directory}.",
     )
 
 

@@ -331,9 +331,9 @@ class LedgerSearch(Searcher):
                 listener.said(f"trial {name}: {death.told}. It is tried again after a pause.")
         rest = self._killings.died(name, death, time.monotonic())
         if self._killings.all_die(name) and not self._is_judged_alone(live, death):
-            log = self._directory / "trials" / name / f"attempt-{live.number}" / "log"
-            planned = self._spec.trials * len(self._spec.variants)
-            raise all_killed(name, death, planned - len(self._ledger.trials().finished), log)
+            left = self._spec.trials * len(self._spec.variants)
+            left -= len(self._ledger.trials().finished)
+            raise all_killed(name, death, left, live.group.records[0].directory(self._directory))
         return rest
 
     def _is_judged_alone(self, live: Live, death: Death) -> bool:

@@ -44,8 +44,8 @@ from trainables.plain import Value
 DRIVER = "driver"
 # How many attempts of a trial may die of each cause (other than the driver's death) before it is
 # FAIL. A lost node is not the trial's fault; after an out-of-memory error it is retried once, on a
-# whole GPU. After two deaths of a stack its trials train alone: who is to blame shows there. That the
-# machine kills a trial is not its fault either, unless it trained `alone` on an idle node.
+# whole GPU. After two deaths of a stack its trials train alone: who is to blame shows there. Nor is
+# what the machine kills, unless the trial was `alone` on an idle node.
 MAX_DEATHS = {
     "process": 3,
     "node": 20,
