@@ -13,10 +13,17 @@ from pathlib import Path
 from typing import Literal
 
 from study.machines.ray_session import ClusterError, ClusterUnready
+from trainables.outputs.outcome import Outcome
 from trainables.training.attempt import BESIDE_OTHERS
 
 Cause = Literal["process", "node", "out_of_memory", "machine"]  # keys of the ledger's `deaths`
 GIB = 2**30
+# Of an outcome that is no result, by its state.
+CAUSES: dict[str, Cause] = {
+    "out_of_memory": "out_of_memory",
+    "interrupted": "process",
+    "denied": "machine",
+}
 # Seconds until a trial is tried again, doubled with each of its deaths.
 FIRST_PAUSE = 5.0
 LONGEST_PAUSE = 60.0
@@ -79,6 +86,12 @@ class Death:
         """The reason of a trial that fails for it."""
         own_code = "" if self.reason.startswith("out of memory") else "out of memory or its code: "
         return own_code + self.told
+
+
+def death_in(outcome: Outcome) -> Death | None:
+    """What ended an attempt that tells of it; None of one that came to a result."""
+    cause = CAUSES.get(outcome.state)
+    return None if cause is None else Death(cause, str(outcome.reason))
 
 
 def death_of(message: str, actor: str | None = None) -> Death:

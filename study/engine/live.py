@@ -45,6 +45,7 @@ class Live:
     resources: Resources
     last_seen: float | None = None  # time of its last report; None until it has started
     overdue: bool = False
+    actor: str | None = None  # Ray's id of its process
     had_company: bool = False  # another trained at the same time
     prepares: bool = False  # its process is new, and the data may have to be decoded there
     rows: dict[str, Row] = field(init=False)

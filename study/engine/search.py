@@ -19,11 +19,11 @@ from study.analysis.pareto import complete
 from study.analysis.ranking import Ranking, rules_of
 from study.engine.deaths import (
     NO_REST,
-    Cause,
     Death,
     Killings,
     Rest,
     all_killed,
+    death_in,
     death_of,
     with_memory,
 )
@@ -51,13 +51,6 @@ ASK_SECONDS = 2.0  # between two demands
 # Between two looks for trials that hang: with a thousand at once, a look at each event would cost
 # more than the event.
 OVERDUE_LOOK_SECONDS = 1.0
-
-# Of the states of an outcome that is no result.
-CAUSES: dict[str, Cause] = {
-    "out_of_memory": "out_of_memory",
-    "interrupted": "process",
-    "denied": "machine",
-}
 
 T = TypeVar("T")
 
@@ -165,9 +158,12 @@ class LedgerSearch(Searcher):
 
     # ---- events from Ray -------------------------------------------------------------------------
 
-    def attempt_started(self, trial_id: str, in_new_process: bool = False) -> None:
-        """Ray has started it; until then it was waiting."""
+    def attempt_started(
+        self, trial_id: str, in_new_process: bool = False, actor: str | None = None
+    ) -> None:
+        """Ray has started it; until then it was waiting. actor: Ray's id of its process."""
         live = self._live[trial_id]
+        live.actor = actor
         live.last_seen = time.monotonic()
         live.prepares = in_new_process
         training = [each for each in self._live.values() if each.last_seen is not None]
@@ -194,17 +190,15 @@ class LedgerSearch(Searcher):
         if not error and result is not None:
             self._guarded(lambda: self._ended(trial_id, reports_from_json(result["reports"])))
 
-    def attempt_died(self, trial_id: str, message: str, actor: str | None = None) -> None:
+    def attempt_died(self, trial_id: str, message: str) -> None:
         """A trial's process died, with Ray's message: retry the trial, or FAIL it if it may not be
-        retried. Nobody is to blame where its node is not fit: the trial goes on elsewhere.
-
-        actor: Ray's id of the process.
-        """
+        retried. Nobody is to blame where its node is not fit: the trial goes on elsewhere."""
         if unfit := unfit_node(message):
             self._guarded(lambda: self._pass_over(trial_id, unfit))
             return
         if BESIDE_OTHERS in message:  # whose fault it was shows where it trains alone
             self._on_a_whole_gpu.update(self._live[trial_id].rows)
+        actor = self._live[trial_id].actor
         self._guarded(lambda: self._again_or_fail(trial_id, death_of(message, actor)))
 
     def overdue(self) -> list[str]:
@@ -297,9 +291,9 @@ class LedgerSearch(Searcher):
             self._uses(row, report)
             outcome = report.outcome or self._now_of(row).stopped
             assert outcome is not None, "Tune stops no trial that was not to be stopped"
-            if outcome.state in CAUSES:
-                died = Death(CAUSES[outcome.state], str(outcome.reason))
-            else:
+            death = death_in(outcome)
+            died = death or died
+            if death is None:
                 self._finish(live, row, report.rows, outcome)
         if died is None:
             del self._live[trial_id]
@@ -442,25 +436,22 @@ class Watch(Callback):
         self._stop_requested = stop_requested
         self._running: dict[str, Trial] = {}  # Tune's trials, by id
         self._actors: set[str] = set()  # the ids of processes that have trained
-        self._actor_of: dict[str, str] = {}  # by trial that runs
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         self._running[trial.trial_id] = trial
         actor = actor_id_of(trial)
-        self._search.attempt_started(trial.trial_id, actor not in self._actors)
+        self._search.attempt_started(trial.trial_id, actor not in self._actors, actor)
         self._actors.add(actor)
-        self._actor_of[trial.trial_id] = actor
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         self._running.pop(trial.trial_id, None)
-        self._actor_of.pop(trial.trial_id, None)
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         self._running.pop(trial.trial_id, None)
         # Not `get_pickled_error`: it reads from Tune's snapshots, which are off.
         text = Path(trial.error_file).read_text(errors="replace") if trial.error_file else ""
         message = text.partition("\n")[2]  # Tune's own first line: how many, and when
-        self._search.attempt_died(trial.trial_id, message, self._actor_of.pop(trial.trial_id, None))
+        self._search.attempt_died(trial.trial_id, message)
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
         """Called between events: an exception raised here ends the run."""

@@ -106,11 +106,11 @@ class Clocked(Driven):
     def begins(self) -> tuple[str, str]:
         """Ray's id of the next one, which starts at once, and its name, or names."""
         trial_id, given = self.next()
-        self.search.attempt_started(trial_id)
+        self.search.attempt_started(trial_id, actor=ACTORS[0])
         return trial_id, " ".join(trials_of(given))
 
     def dies(self, trial_id: str, said: str) -> None:
-        self.search.attempt_died(trial_id, said, ACTORS[0])
+        self.search.attempt_died(trial_id, said)
 
     def is_tried_again(self) -> tuple[float, str, str]:
         """After how many seconds which trial is, by Ray's id and name."""
@@ -119,7 +119,7 @@ class Clocked(Driven):
             given = self.search.suggest(f"t{self.ids}")
             assert self.fault is None and given != "FINISHED", self.fault
             if given is not None:
-                self.search.attempt_started(f"t{self.ids}")
+                self.search.attempt_started(f"t{self.ids}", actor=ACTORS[0])
                 names = " ".join(trials_of(json.loads(given["assignment"])))
                 return waited, f"t{self.ids}", names
             self.now += 1
