@@ -158,6 +158,8 @@ class Killings:
         self._in_a_row: Counter[str] = Counter()  # since its own progress
         self._of_all: Counter[str] = Counter()  # since any progress
         self._epochs: dict[str, float] = {}  # by trial: the furthest one
+        self._steps = 0  # how often any went on
+        self._steps_then: dict[str, int] = {}  # at the first of its deaths in a row
 
     def went_on(self, name: str, epoch: float) -> None:
         """A trial has trained to that epoch; infinite: it ended well. What was trained before is no
@@ -166,12 +168,15 @@ class Killings:
             self._epochs[name] = epoch
             self._in_a_row.pop(name, None)
             self._of_all.clear()
+            self._steps += 1
 
     def died(self, name: str, death: Death, now: float) -> Rest:
         """Until when it rests."""
         self._in_a_row[name] += 1
         self._of_all[name] += 1
         count = self._in_a_row[name]
+        if count == 1:
+            self._steps_then[name] = self._steps
         pause = min(FIRST_PAUSE * 2 ** (count - 1), LONGEST_PAUSE)
         alone = death.of_too_big or count >= (TRIES if self.only(name) else TRIES_OF_ALL)
         return Rest(now + pause, alone)
@@ -182,7 +187,12 @@ class Killings:
         return not self._of_all
 
     def others_went_on(self, name: str) -> bool:
+        """In this run."""
         return any(other != name for other in self._epochs)
+
+    def others_went_on_since(self, name: str) -> bool:
+        """Since the first of its deaths in a row: that others live tells of it."""
+        return self._steps > self._steps_then.get(name, self._steps)
 
     def only(self, name: str) -> bool:
         """Whether no other has died since any went on."""

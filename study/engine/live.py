@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
+from study.engine.deaths import Death
 from study.engine.queue import Group
 from study.machines.nodes import DATA_PATIENCE
 from study.schema.resources import Resources
@@ -57,6 +58,10 @@ class Live:
     def alone(self) -> bool:
         """Whether no other may train beside it."""
         return self.group.rest.alone
+
+    def was_alone_for(self, death: Death) -> bool:
+        """Whether it died on an idle node, as far as is known."""
+        return not self.had_company and death.on_idle_node
 
     def seen(self, now: float) -> None:
         self.last_seen = now

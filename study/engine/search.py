@@ -324,19 +324,17 @@ class LedgerSearch(Searcher):
             for listener in self._listeners:
                 listener.said(f"trial {name}: {death.told}. It is tried again after a pause.")
         rest = self._killings.died(name, death, time.monotonic())
-        if self._killings.all_die(name) and not self._is_judged_alone(live, death):
+        judged = live.was_alone_for(death) and self._is_its_own(name)
+        if self._killings.all_die(name) and not judged:
             left = self._spec.trials * len(self._spec.variants)
             left -= len(self._ledger.trials().finished)
             raise all_killed(name, death, left, live.group.records[0].directory(self._directory))
-        return rest
+        return rest if live.group.stack is None else replace(rest, alone=False)
 
-    def _is_judged_alone(self, live: Live, death: Death) -> bool:
-        """Whether the death of a trial that trained alone tells of it: its node was idle, and
-        others went on there, or no other died."""
-        name = live.group.name
-        if live.had_company or not death.on_idle_node:
-            return False
-        return self._killings.only(name) or self._others_went_on(name)
+    def _is_its_own(self, name: str) -> bool:
+        """Whether its deaths alone are its own affair: others live, or none is left."""
+        is_last = len(self._live) == 1 and not self.queue.outstanding
+        return is_last or self._killings.others_went_on_since(name)
 
     def _others_went_on(self, name: str) -> bool:
         ended = (one for one in self._ledger.trials().finished if one.state != "failed")
@@ -367,7 +365,8 @@ class LedgerSearch(Searcher):
             self._ledger.add_memory(record.label, record.number, vars(death.memory))
         if death.of_too_big and not live.had_company and self._others_went_on(record.name):
             return replace(failed, reason=death.blame)
-        if not self._is_judged_alone(live, death):
+        told = live.alone or self._is_its_own(record.name)
+        if not (live.was_alone_for(death) and told):
             return None
         if self._ledger.died(record.label, record.number, "alone"):
             return None

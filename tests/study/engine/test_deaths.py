@@ -213,8 +213,11 @@ def test_who_dies_three_times_alone_on_an_idle_node_fails(
 def test_where_all_die_alike_the_run_ends_and_none_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, slots: int
 ) -> None:
-    """With a few that began, not with all that are planned; and again in the next run."""
-    driven = Clocked(tmp_path, monkeypatch, slots=slots, trials=20)
+    """With a few that began, not with all that are planned; and again in the next run, also where
+    some have ended well before."""
+    driven = Clocked(tmp_path, monkeypatch, slots=slots, trials=21)
+    first, name = driven.begins()
+    driven.ends(first, {name: COMPLETE})
     for _ in range(2):
         began = driven.now
         while driven.fault is None:
@@ -225,9 +228,27 @@ def test_where_all_die_alike_the_run_ends_and_none_fails(
         assert said == KILLED or "(used 9.00 GiB, limit 3.00 GiB" in driven.fault.found
         assert 35 <= driven.now - began <= 60
         records = driven.ledger.trials()
-        assert len(records) <= 4 and all(one.is_open for one in records)
+        assert len(records) <= 5 and len(records.running) == len(records) - 1
         driven.driver()
     assert len(driven.all_of()) == 20
+    assert {one.state for one in driven.ledger.trials()} == {"complete"}
+
+
+def test_the_last_two_that_always_die_fail_after_some_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else `run` until it is not 75 would have no end."""
+    driven = Clocked(tmp_path, monkeypatch, slots=2, trials=2)
+    for _ in range(6):
+        given = driven.search.suggest("first")
+        while given != "FINISHED" and driven.fault is None:
+            if given is not None:
+                driven.search.attempt_started("first")
+                driven.search.attempt_died("first", KILLED)
+            driven.now += 1
+            given = driven.search.suggest("first")
+        driven.driver()
+    assert {one.state for one in driven.ledger.trials()} == {"failed"}
 
 
 def test_a_neighbours_memory_is_not_the_fault_of_the_only_trial(
@@ -253,7 +274,7 @@ def test_a_stack_pauses_too_and_keeps_its_own_rule(
         if pause < 10:
             assert names == "focal/0000 focal/0001 focal/0002 focal/0003"
             driven.dies(trial_id, KILLED)
-    assert names == "focal/0000"
+    assert names == "focal/0000" and driven.begins()[1] == "focal/0001"  # not one by one
     assert {str(one.deaths) for one in driven.ledger.trials()} == {"{'stack': 2}"}
 
 
