@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from study.engine.search import cause_of_death
+from study.engine.deaths import death_of
 from study.machines.ray_session import ClusterError
 
 ROOT = Path(__file__).parents[1]
@@ -48,7 +48,7 @@ def test_a_ray_worker_that_finds_it_ends_the_run() -> None:
     with pytest.raises(
         ClusterError, match=r"instead of calstudy's: it has no module trainables\.training"
     ):
-        cause_of_death(
+        death_of(
             "ray.exceptions.RayTaskError: ModuleNotFoundError: No module named"
             " 'trainables.training.trainable'"
         )

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
+from study.engine.deaths import Death
 from study.engine.queue import Group
 from study.machines.nodes import DATA_PATIENCE
 from study.schema.resources import Resources
@@ -45,11 +46,22 @@ class Live:
     resources: Resources
     last_seen: float | None = None  # time of its last report; None until it has started
     overdue: bool = False
+    actor: str | None = None  # Ray's id of its process
+    had_company: bool = False  # another trained at the same time
     prepares: bool = False  # its process is new, and the data may have to be decoded there
     rows: dict[str, Row] = field(init=False)
 
     def __post_init__(self) -> None:
         self.rows = {record.name: Row(record) for record in self.group.open}
+
+    @property
+    def alone(self) -> bool:
+        """Whether no other may train beside it."""
+        return self.group.rest.alone
+
+    def was_alone_for(self, death: Death) -> bool:
+        """Whether it died on an idle node, as far as is known."""
+        return not self.had_company and death.on_idle_node
 
     def seen(self, now: float) -> None:
         self.last_seen = now

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from study.analysis.ranking import Rules
+from study.engine.deaths import NO_REST, Rest
 from study.engine.demand import may_be_asked
 from study.engine.proposing import Proposer, most_pending
 from study.engine.stacking import Batch, Stacking, Turn
@@ -18,10 +20,16 @@ from study.store.trials import Listener, TrialRecord
 @dataclass(frozen=True)
 class Group:
     """What one process trains: a lone trial, or the trials of a stack, also those that have
-    ended."""
+    ended. rest: what it waits for."""
 
     records: tuple[TrialRecord, ...]
     stack: str | None = None
+    rest: Rest = NO_REST
+
+    @property
+    def name(self) -> str:
+        """That of the trial, or of the stack's first one."""
+        return self.stack or self.records[0].name
 
     @property
     def open(self) -> list[TrialRecord]:
@@ -81,17 +89,34 @@ class Queue:
         again = Counter(group.records[0].label for group in self._again)
         return Counter(self._stacking.slots(new)) + again
 
-    def next(self, live: int) -> Group | None:
-        """The trials to attempt now; None if none are to be had. live: how many groups were handed
-        out and have not ended."""
-        if not self._again:
-            self._ask(live)
-        return self._again.popleft() if self._again else None
+    @property
+    def rests(self) -> bool:
+        """Whether trials wait to be tried again."""
+        return bool(self._again)
 
-    def put_back(self, group: Group) -> None:
+    def next(self, live: int, may_ask: bool = True) -> Group | None:
+        """The trials to attempt now; None if none are to be had. live: how many groups were handed
+        out and have not ended. may_ask: whether new ones may be asked
+        while some rest."""
+        group = self._rested(live)
+        if group is None and (may_ask or not self._again):
+            self._ask(live)
+            group = self._rested(live)
+        return group
+
+    def _rested(self, live: int) -> Group | None:
+        now = time.monotonic()
+        for group in self._again:
+            if group.rest.until <= now and not (group.rest.alone and live):
+                self._again.remove(group)
+                return group
+        return None
+
+    def put_back(self, group: Group, rest: Rest) -> None:
         """An attempt died, and its trials may be tried again: alone, if their stack died too
         often."""
-        self._again += self._grouped(Group(tuple(self._now(group.records))).open)
+        found = self._grouped(Group(tuple(self._now(group.records))).open)
+        self._again += [replace(each, rest=rest) for each in found]
 
     def ended(self, record: TrialRecord) -> None:
         """A trial has its result, from which the proposer learns."""

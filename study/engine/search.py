@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -18,6 +17,16 @@ from ray.tune.search import Searcher
 
 from study.analysis.pareto import complete
 from study.analysis.ranking import Ranking, rules_of
+from study.engine.deaths import (
+    NO_REST,
+    Death,
+    Killings,
+    Rest,
+    all_killed,
+    death_in,
+    death_of,
+    with_memory,
+)
 from study.engine.demand import by_resources
 from study.engine.early_stopping import decided
 from study.engine.live import Assigning, Live, Row
@@ -25,8 +34,7 @@ from study.engine.queue import Group, Queue
 from study.machines.autoscaler import Demand
 from study.machines.guarded import Unfit, unfit_node
 from study.machines.ray_compat import actor_id_of, actor_of
-from study.machines.ray_session import ClusterError
-from study.store.ledger import Ledger
+from study.store.ledger import MAX_DEATHS, Ledger
 from study.store.study import Study
 from study.store.targets import Targets
 from study.store.trials import Decision, Listener, TrialRecord
@@ -58,6 +66,7 @@ class Nodes(Protocol):
     def trained(self) -> None: ...
     def pass_over(self, unfit: Unfit) -> None: ...
     def look(self) -> None: ...
+    def memory(self) -> tuple[int, int] | None: ...
 
 
 class LedgerSearch(Searcher):
@@ -100,6 +109,7 @@ class LedgerSearch(Searcher):
         self._next_look = -math.inf  # for trials that hang
         # Trials that lost a GPU shared under MPS, perhaps by another's fault.
         self._on_a_whole_gpu: set[str] = set()
+        self._killings = Killings()
         self.fault: Exception | None = None
 
     def suggest(self, trial_id: str) -> Any:
@@ -112,7 +122,8 @@ class LedgerSearch(Searcher):
         if self.fault is not None or self._stop_requested():
             # On None, Tune would wait for another suggestion.
             return None if self._live else Searcher.FINISHED
-        if len(self._live) >= 2 * max(1, self._nodes.slots()):
+        slots = self._nodes.slots()
+        if len(self._live) >= 2 * max(1, slots) or any(one.alone for one in self._live.values()):
             return None
         try:
             return self._suggested(trial_id)
@@ -121,9 +132,11 @@ class LedgerSearch(Searcher):
             return None
 
     def _suggested(self, trial_id: str) -> Any:
-        group = self.queue.next(len(self._live))
+        may_ask = self._killings.may_ask(self._nodes.slots())
+        group = self.queue.next(len(self._live), may_ask)
         if group is None:
-            return None if self._live or self.queue.is_drafting else Searcher.FINISHED
+            waits = self._live or self.queue.is_drafting or self.queue.rests
+            return None if waits else Searcher.FINISHED
         live = self._live[trial_id] = self._begun(group)
         for row in live.rows.values():
             for listener in self._listeners:
@@ -145,11 +158,17 @@ class LedgerSearch(Searcher):
 
     # ---- events from Ray -------------------------------------------------------------------------
 
-    def attempt_started(self, trial_id: str, in_new_process: bool = False) -> None:
-        """Ray has started it; until then it was waiting."""
+    def attempt_started(
+        self, trial_id: str, in_new_process: bool = False, actor: str | None = None
+    ) -> None:
+        """Ray has started it; until then it was waiting. actor: Ray's id of its process."""
         live = self._live[trial_id]
+        live.actor = actor
         live.last_seen = time.monotonic()
         live.prepares = in_new_process
+        training = [each for each in self._live.values() if each.last_seen is not None]
+        for each in training:
+            each.had_company |= len(training) > 1
         for row in live.rows.values():
             for listener in self._listeners:
                 listener.started(row.record)
@@ -179,7 +198,8 @@ class LedgerSearch(Searcher):
             return
         if BESIDE_OTHERS in message:  # whose fault it was shows where it trains alone
             self._on_a_whole_gpu.update(self._live[trial_id].rows)
-        self._guarded(lambda: self._again_or_fail(trial_id, *cause_of_death(message)))
+        actor = self._live[trial_id].actor
+        self._guarded(lambda: self._again_or_fail(trial_id, death_of(message, actor)))
 
     def overdue(self) -> list[str]:
         """What hangs of all that was handed out; each is returned once."""
@@ -199,9 +219,9 @@ class LedgerSearch(Searcher):
         self._nodes.pass_over(unfit)
         self._put_back(trial_id)
 
-    def _put_back(self, trial_id: str) -> None:
+    def _put_back(self, trial_id: str, rest: Rest = NO_REST) -> None:
         live = self._live.pop(trial_id)
-        self.queue.put_back(live.group)
+        self.queue.put_back(live.group, rest)
         for row in live.rows.values():
             for listener in self._listeners:
                 listener.stopped(row.record)
@@ -232,6 +252,7 @@ class LedgerSearch(Searcher):
                 self._finish(live, row, report.rows, report.outcome)
                 continue
             row.add(report.rows)
+            self._killings.went_on(live.group.name, row.epoch)
             for listener in self._listeners:
                 listener.trained(row.record, report.rows)
 
@@ -264,51 +285,92 @@ class LedgerSearch(Searcher):
     def _ended(self, trial_id: str, reports: Mapping[str, Report]) -> None:
         """An attempt ended with these reports. What the machine is to blame for is no result."""
         live = self._live[trial_id]
-        died: tuple[str, str] | None = None
+        died: Death | None = None
         for name, report in reports.items():
             row = live.rows[name]
             self._uses(row, report)
             outcome = report.outcome or self._now_of(row).stopped
             assert outcome is not None, "Tune stops no trial that was not to be stopped"
-            cause = {"out_of_memory": "out_of_memory", "interrupted": "process"}.get(outcome.state)
-            if cause is None:
+            death = death_in(outcome)
+            died = death or died
+            if death is None:
                 self._finish(live, row, report.rows, outcome)
-            else:
-                died = cause, str(outcome.reason)
         if died is None:
             del self._live[trial_id]
         else:
-            self._again_or_fail(trial_id, *died)
+            self._again_or_fail(trial_id, died)
 
-    def _again_or_fail(self, trial_id: str, cause: str, reason: str) -> None:
+    def _again_or_fail(self, trial_id: str, death: Death) -> None:
         if self._stop_requested():  # it resumes in the next run
             return
+        if death.cause == "machine":
+            death = with_memory(death, self._nodes.memory())
         live = self._live[trial_id]
         if live.group.stack is None:
             row = next(iter(live.rows.values()))
-            if outcome := self._without_retry(live, row, cause, reason):
+            if outcome := self._without_retry(live, row, death):
                 self._finish(live, row, [], outcome)
                 del self._live[trial_id]
                 return
         else:
             for row in live.rows.values():
                 self._ledger.died(row.record.label, row.record.number, "stack")
-        self._put_back(trial_id)
+        self._put_back(trial_id, self._rest(live, death) if death.cause == "machine" else NO_REST)
 
-    def _without_retry(self, live: Live, row: Row, cause: str, reason: str) -> Outcome | None:
+    def _rest(self, live: Live, death: Death) -> Rest:
+        """Until when those that the machine killed rest. Raises ClusterUnready if it kills all."""
+        name = live.group.name
+        if self._killings.is_quiet:
+            for listener in self._listeners:
+                listener.said(f"trial {name}: {death.told}. It is tried again after a pause.")
+        rest = self._killings.died(name, death, time.monotonic())
+        judged = live.was_alone_for(death) and self._is_its_own(name)
+        if self._killings.all_die(name) and not judged:
+            left = self._spec.trials * len(self._spec.variants)
+            left -= len(self._ledger.trials().finished)
+            raise all_killed(name, death, left, live.group.records[0].directory(self._directory))
+        return rest if live.group.stack is None else replace(rest, alone=False)
+
+    def _is_its_own(self, name: str) -> bool:
+        """Whether its deaths alone are its own affair: others live, or none is left."""
+        is_last = len(self._live) == 1 and not self.queue.outstanding
+        return is_last or self._killings.others_went_on_since(name)
+
+    def _others_went_on(self, name: str) -> bool:
+        ended = (one for one in self._ledger.trials().finished if one.state != "failed")
+        return self._killings.others_went_on(name) or any(one.name != name for one in ended)
+
+    def _without_retry(self, live: Live, row: Row, death: Death) -> Outcome | None:
         """The outcome of a lone trial whose attempt died; None where it may be tried again."""
         record = row.record
         if outcome := self._now_of(row).stopped:  # before Ray could stop it
             return outcome
-        failed = Outcome(state="failed", reason=reason)
+        failed = Outcome(state="failed", reason=death.reason)
         if row.epoch:
             failed = replace(failed, epoch=row.epoch, seconds=row.seconds)
         if live.overdue and self._limit is not None:
             reason = time_limit_reason(self._limit, row.epoch) + ", where it hung"
             return replace(failed, reason=reason)
-        may_retry = self._ledger.died(record.label, record.number, cause)
+        may_retry = self._ledger.died(record.label, record.number, death.cause)
+        if death.cause == "machine":
+            return self._without_rest(live, record, death, failed)
         whole = live.resources.on_a_whole_gpu() == live.resources
-        return None if may_retry and not (cause == "out_of_memory" and whole) else failed
+        return None if may_retry and not (death.cause == "out_of_memory" and whole) else failed
+
+    def _without_rest(
+        self, live: Live, record: TrialRecord, death: Death, failed: Outcome
+    ) -> Outcome | None:
+        """The outcome of a lone trial that the machine killed, if it is itself too big."""
+        if death.memory is not None:
+            self._ledger.add_memory(record.label, record.number, vars(death.memory))
+        if death.of_too_big and not live.had_company and self._others_went_on(record.name):
+            return replace(failed, reason=death.blame)
+        told = live.alone or self._is_its_own(record.name)
+        if not (live.was_alone_for(death) and told):
+            return None
+        if self._ledger.died(record.label, record.number, "alone"):
+            return None
+        return replace(failed, reason=f"{death.blame}, {MAX_DEATHS['alone']} times alone")
 
     def _finish(self, live: Live, row: Row, rows: list[dict[str, float]], outcome: Outcome) -> None:
         label = row.record.label
@@ -316,6 +378,8 @@ class LedgerSearch(Searcher):
         outcome = self._with_facts(live, outcome)
         record = self._ledger.tell(label, number, outcome, self._spec.objectives)
         del live.rows[record.name]
+        if record.state != "failed":
+            self._killings.went_on(record.name, math.inf)
         clear_checkpoints(record.directory(self._directory))
         self.queue.ended(record)
         for listener in self._listeners:
@@ -363,35 +427,6 @@ class LedgerSearch(Searcher):
         return Searcher, ()
 
 
-def cause_of_death(message: str) -> tuple[str, str]:
-    """The ledger's cause (process or node) and the reason, from the message of Ray's exception."""
-    message = " ".join(message.split())
-    if foreign := re.search(
-        r"No module named '((?:study|trainables|search_spaces)[\w.]*)'", message
-    ):
-        raise ClusterError(
-            "a Ray worker imports another package instead of calstudy's: it has no module"
-            f" {foreign.group(1)}",
-            "Rename that folder or file, or take it off the worker's PYTHONPATH.",
-        )
-    if lost := re.search(r"\bGpuLost: (?!.*\bGpuLost: )(.*)", message):
-        cause = "node" if BESIDE_OTHERS in lost[1] else "process"
-        return cause, f"its GPU was lost: {lost[1][:300]}"
-    if "node has died" in message or "node has been drained" in message:
-        return "node", "its node died"
-    # The process may live: its node's raylet or the network is gone.
-    if "temporarily unavailable" in message:
-        return "node", "its node could not be reached"
-    if "memory usage threshold" in message or "low on memory" in message:
-        return "process", "out of memory: Ray's memory monitor killed its process"
-    because = re.search(r"because (its .*?)(?:\.(?:\s|$)|$)", message)
-    detail = re.search(r"Worker exit detail: (.*?)(?:\.(?:\s|$)|$)", message)
-    found = [match.group(1) for match in (because, detail) if match] or [
-        message or "no reason given"
-    ]
-    return "process", f"its process died: {'; '.join(found)[:300]}"
-
-
 class Watch(Callback):
     """Forwards callback events to the search, kills hanging trials, and ends the run on request."""
 
@@ -404,7 +439,7 @@ class Watch(Callback):
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         self._running[trial.trial_id] = trial
         actor = actor_id_of(trial)
-        self._search.attempt_started(trial.trial_id, actor not in self._actors)
+        self._search.attempt_started(trial.trial_id, actor not in self._actors, actor)
         self._actors.add(actor)
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
@@ -413,7 +448,8 @@ class Watch(Callback):
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         self._running.pop(trial.trial_id, None)
         # Not `get_pickled_error`: it reads from Tune's snapshots, which are off.
-        message = Path(trial.error_file).read_text(errors="replace") if trial.error_file else ""
+        text = Path(trial.error_file).read_text(errors="replace") if trial.error_file else ""
+        message = text.partition("\n")[2]  # Tune's own first line: how many, and when
         self._search.attempt_died(trial.trial_id, message)
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:

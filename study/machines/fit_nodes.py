@@ -13,6 +13,7 @@ from study.machines.admission import Answers
 from study.machines.guarded import Unfit
 from study.machines.ray_session import ClusterUnready, Node, ray_nodes
 from study.schema.resources import Resources, fitting
+from trainables.machine import free_memory, memory
 
 LOOK_SECONDS = 5.0
 ASK_SECONDS = 60.0  # between two questions to a node that is passed over
@@ -72,6 +73,11 @@ class FitNodes:
         """A trial reported: the node it is on is fit."""
         self._unproven.clear()
         self._last_fit = time.monotonic()
+
+    def memory(self) -> tuple[int, int] | None:
+        """Bytes used of this machine's memory, and of it all; None where trials train elsewhere."""
+        free = free_memory() if self._is_here else None
+        return None if free is None else (memory() - free, memory())
 
     def look(self) -> None:
         """Called often: follows which nodes there are, and asks those that are passed over.

@@ -44,8 +44,16 @@ from trainables.plain import Value
 DRIVER = "driver"
 # How many attempts of a trial may die of each cause (other than the driver's death) before it is
 # FAIL. A lost node is not the trial's fault; after an out-of-memory error it is retried once, on a
-# whole GPU. After two deaths of a stack its trials train alone: who is to blame shows there.
-MAX_DEATHS = {"process": 3, "node": 20, "out_of_memory": 2, "stack": 2}
+# whole GPU. After two deaths of a stack its trials train alone: who is to blame shows there. Nor is
+# what the machine kills, unless the trial was `alone` on an idle node.
+MAX_DEATHS = {
+    "process": 3,
+    "node": 20,
+    "out_of_memory": 2,
+    "stack": 2,
+    "machine": math.inf,
+    "alone": 3,
+}
 
 
 def open_storage(directory: Path, ledger: str | None) -> BaseStorage:
@@ -181,6 +189,13 @@ class Ledger:
         deaths[cause] = deaths.get(cause, 0) + 1
         self._write(label, number, "deaths", deaths)
         return deaths[cause] < MAX_DEATHS[cause]
+
+    def add_memory(self, label: str, number: int, memory: Mapping[str, int | None]) -> None:
+        """Record the memory of a node, in bytes, where the machine killed the present attempt."""
+        trial = self._trial(label, number).user_attrs
+        known = {key: value for key, value in memory.items() if value is not None}
+        before = trial.get("memory", {})
+        self._write(label, number, "memory", {**before, str(trial["attempt"]): known})
 
     def decide(self, label: str, number: int, epoch: int, decision: Decision) -> None:
         """Record at once what early stopping decided of a RUNNING trial at a rung."""

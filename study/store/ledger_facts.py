@@ -76,6 +76,7 @@ OUTCOME: dict[str, Predicate] = {
 _FACTS: dict[str, Predicate] = {
     "attempt": is_int,
     "deaths": of(is_int),
+    "memory": of(of(is_int)),
     "extensions": _are_digests,
     "stack": _is_trial,
     "together": each(_is_trial),

@@ -126,6 +126,7 @@ def record_of(label: str, trial: FrozenTrial) -> TrialRecord:
         reason=outcome.reason,
         digests=outcome.digests or {},
         deaths=facts.get("deaths", {}),
+        memory=facts.get("memory", {}),
         started=trial.datetime_start.timestamp() if trial.datetime_start else None,
         ended=trial.datetime_complete.timestamp() if trial.datetime_complete else None,
         device=outcome.device or "cpu",

@@ -60,6 +60,8 @@ class TrialRecord:
     reason: str | None = None  # of a pruned or failed trial
     digests: dict[str, str] = field(default_factory=dict)  # sha256 of its attempt's files
     deaths: dict[str, int] = field(default_factory=dict)  # attempts that died, by cause
+    # By attempt that the machine killed: used, limit and own, in bytes on its node.
+    memory: dict[str, dict[str, int]] = field(default_factory=dict)
     started: float | None = None  # seconds since 1970
     ended: float | None = None
     device: str = "cpu"

@@ -45,6 +45,9 @@ class Places:
     def look(self) -> None:
         pass
 
+    def memory(self) -> tuple[int, int] | None:
+        return None
+
 
 OBJECTIVES = (Objective("accuracy", "maximize"), Objective("ece", "minimize"))
 # Its metrics ({}: it failed) and its history.

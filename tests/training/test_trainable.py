@@ -313,6 +313,8 @@ def test_a_failure_is_an_outcome_with_its_reason(
             "out_of_memory",
         ),
         (OSError(5, "Input/output error"), "interrupted"),
+        (BlockingIOError(11, "Resource temporarily unavailable"), "denied"),
+        (RuntimeError("can't start new thread"), "denied"),
         (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), "failed"),
     ],
 )

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 
 from trainables.plain import Plain, Record
 
-OutcomeState = Literal["complete", "pruned", "failed", "out_of_memory", "interrupted"]
+OutcomeState = Literal["complete", "pruned", "failed", "out_of_memory", "interrupted", "denied"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +18,7 @@ class Outcome(Record):
     """What an attempt left.
 
     state: `complete`, `pruned` or `failed`; or, worth another attempt, `out_of_memory` (on a
-    whole GPU) or `interrupted` (by the machine: a disk).
+    whole GPU), `interrupted` (by the machine: a disk) or `denied` (a process or memory).
     """
 
     attempt: int | None = None

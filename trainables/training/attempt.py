@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -220,6 +221,8 @@ class Attempt:
                 if mps_is_running() and self._assignment.resources["gpu"] < 1:
                     reason = BESIDE_OTHERS + reason
                 raise GpuLost(reason) from error
+            if is_denied(error):
+                return Outcome(state="denied", reason=reason)
             if isinstance(error, OSError):
                 return Outcome(state="interrupted", reason=reason)
             return self._failed(with_place(reason, error))
@@ -375,6 +378,13 @@ def _libraries() -> dict[str, str]:
 
 def label_of(trial: str) -> str:
     return trial.partition("/")[0]
+
+
+def is_denied(error: BaseException) -> bool:
+    """The machine gave no process, thread or memory: a failed fork is no trial's fault."""
+    if isinstance(error, OSError):
+        return error.errno in (errno.EAGAIN, errno.ENOMEM)
+    return isinstance(error, RuntimeError) and str(error) == "can't start new thread"
 
 
 class GpuLost(RuntimeError):

@@ -181,13 +181,13 @@ def test_a_trial_that_fails_is_recorded_and_the_study_goes_on(faulty: Begun) -> 
     assert all(set(found[name].extensions) == {f"methods/{name}.py"} for name in FAULTY)
     assert (
         "its process died: its worker process has died" in str(found["kills"].reason)
-        and found["kills"].attempt == 3
+        and found["kills"].attempt == 5
     )
     assert (
         found["hangs"].reason
         == "trial_minutes: stopped after 0.1 minutes, at epoch 0, where it hung"
     )
-    assert found["kills"].deaths == {"process": 3} and found["hangs"].attempt == 1
+    assert found["kills"].deaths == {"machine": 5, "alone": 3} and found["hangs"].attempt == 1
     assert "at epoch 1" in str(found["diverges"].reason) and "optimizer.lr" in str(
         found["diverges"].reason
     )

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from ray.exceptions import ActorUnavailableError
 
+from study.engine.deaths import Death, Killings, death_of
 from study.engine.live import Live
 from study.engine.queue import Group
-from study.engine.search import OVERDUE_SECONDS, LedgerSearch, cause_of_death
+from study.engine.search import OVERDUE_SECONDS, LedgerSearch
 from study.machines.nodes import DATA_PATIENCE
 from study.schema.resources import Resources
 from study.store.trials import TrialRecord
@@ -29,9 +30,8 @@ def live_of(*records: TrialRecord) -> Live:
 def test_an_actor_whose_raylet_is_gone_died_with_its_node() -> None:
     """Ray says this first, and only once the node has missed its heartbeats that it is dead."""
     said = "The actor is temporarily unavailable: RpcError: RPC error: Socket closed rpc_code: 14"
-    assert cause_of_death(str(ActorUnavailableError(said, None))) == (
-        "node",
-        "its node could not be reached",
+    assert death_of(str(ActorUnavailableError(said, None))) == Death(
+        "node", "its node could not be reached"
     )
 
 
@@ -61,6 +61,7 @@ def test_the_time_in_which_a_node_prepares_its_data_is_no_trials(
     search: Any = LedgerSearch.__new__(LedgerSearch)
     monkeypatch.setattr("study.engine.search.time", SimpleNamespace(monotonic=lambda: now[0]))
     search.fault, search._listeners, search._limit = None, [], 6.0
+    search._killings = Killings()
     search._next_look = -math.inf
     search._nodes = SimpleNamespace(trained=lambda: None)
     search._live = {"0": live_of(record())}

@@ -32,7 +32,7 @@ from ray.job_config import JobConfig
 from ray.tune.experiment import Trial
 
 from benchmarks.chaos.processes import MARK
-from study.engine.search import cause_of_death
+from study.engine.deaths import death_of
 from study.machines.ray_compat import (
     SERVICES,
     actor_of,
@@ -53,7 +53,7 @@ KILLED = (
 LOSSES = {
     "memory": (
         OutOfMemoryError(KILLED),
-        ("process", "out of memory: Ray's memory monitor killed its process"),
+        ("machine", "out of memory: Ray's memory monitor killed its process"),
     ),
     "node": (NodeDiedError("the actor's node has died"), ("node", "its node died")),
     "object": (ObjectLostError("00ff", "10.0.0.2", ""), ("process", "its process died: ")),
@@ -83,8 +83,8 @@ def test_an_answer_that_is_lost_is_the_death_of_its_actor(loss: str) -> None:
         manager._actor_task_failed(tracked_actor_task=task, exception=error)
     (told,) = heard
     assert isinstance(told, RayActorError) and str(told) == str(error)
-    cause, reason = cause_of_death(str(told))
-    assert cause == expected[0] and reason.startswith(expected[1])
+    death = death_of(str(told))
+    assert death.cause == expected[0] and death.reason.startswith(expected[1])
 
 
 def test_what_is_private_has_the_shape_it_is_used_in() -> None:
