@@ -219,6 +219,7 @@ class Study:
         address: str | None = None,
         *,
         trials: int | None = None,
+        retry_failed: bool | Sequence[str] = False,
         wait: str | None = None,
         nodes: int | None = None,
         slots: int | None = None,
@@ -231,7 +232,8 @@ class Study:
 
         address: a Ray cluster; default: this machine, with the CPUs that are ours. wait: for nodes
         of the cluster, so long ("15m"); nodes, slots: until so many are there. trials: per
-        method, to go on with more. trust: use the code and the servers that a folder of another
+        method, to go on with more. retry_failed: retry all failed trials, or these ("focal/0007").
+        trust: use the code and the servers that a folder of another
         user names, of a study that was opened. moved: go on in a copy, whose original is gone.
         """
         options = option_words(

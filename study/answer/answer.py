@@ -48,6 +48,7 @@ from study.answer.registering import registering
 from study.answer.serving import other_way, temperature_text
 from study.schema.temperature import temperature_note
 from study.store.confirmed import RESTORE, can_confirm_itself, matters_at_opening
+from study.store.extensions import mended_code
 from study.store.files import PREDICTIONS, lost_predictions, stored_predictions
 from study.store.spending import not_begun
 from study.store.study import Study
@@ -258,7 +259,7 @@ def _asides(found: Results) -> list[str]:
     lines += filter(None, [set_aside_line(found.ranking.set_aside), found.ranking.rules.no_test])
     if note := found.study.serves_note:
         lines.append(f"{first_upper(note)}.")
-    cautions = found.study.recorded.shared or ()
+    cautions = [*(found.study.recorded.shared or ()), *mended_code(found.records)]
     if found.confirmation is not None:
         cautions = found.confirmation.cautions
     lines += (f"{first_upper(caution)}." for caution in cautions)

@@ -79,6 +79,8 @@ _FACTS: dict[str, Predicate] = {
     "extensions": _are_digests,
     "stack": _is_trial,
     "together": each(_is_trial),
+    "retries": is_int,
+    "failed_seconds": lambda value: _is_finite(value) and value >= 0,
 }
 _is_decision = having(
     place=lambda value: is_int(value) and value >= 0,
