@@ -58,8 +58,8 @@ def status(study: str, storage: str | None, as_json: bool) -> None:
     if saved := saved_line(opened, now.records):
         console.print(f"{saved}.")
     console.say(budget_line(opened, now.records, now.alive))
-    for line in mended_code(now.records):
-        console.say(f"{line}.")
+    for mended in mended_code(now.records):
+        console.say(f"{mended}.")
     for sentence in stalled_lines(found):
         console.say(sentence)
     if missing is not None:

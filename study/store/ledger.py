@@ -27,6 +27,7 @@ from study.schema.objective import Objective
 from study.store.journal import journal_path, open_journal
 from study.store.ledger_facts import (
     VERSION,
+    WITH_RETRIES,
     adoptions_in,
     check_mark,
     check_notes,
@@ -170,7 +171,8 @@ class Ledger:
 
         extensions: the digests of its extension files as they are now.
         """
-        self.check_driver(label)
+        mark = self.notes(label).get("calstudy", {})
+        self.note(label, "calstudy", {**mark, "version": WITH_RETRIES})
         failed = self._trial(label, number)
         record = record_of(label, failed)
         facts: dict[str, Any] = {

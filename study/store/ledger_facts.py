@@ -20,6 +20,7 @@ from study.store.study_file import LATEST
 from study.store.trials import trial_name
 
 VERSION = 1  # of the attributes we set in Optuna
+WITH_RETRIES = 2  # of a label that has retries, which version 1 would count as trials
 
 
 def _is_finite(value: Any) -> bool:
@@ -147,7 +148,7 @@ def check_mark(mark: Any, study_name: str, study_id: str | None = None) -> None:
             f"ledger: the mark of '{study_name}' is not as calstudy writes it",
             "Restore it from a backup.",
         )
-    if mark["version"] > VERSION:
+    if mark["version"] > WITH_RETRIES:
         raise LedgerError(
             f"ledger: '{study_name}' was written by a newer calstudy", "Upgrade to read it."
         )
