@@ -83,7 +83,8 @@ def mended_code(records: Iterable[TrialRecord]) -> Iterator[str]:
                 f"{len(own)} with {digest[:SHOWN]} ({_first_names(own)})"
                 for digest, own in versions.items()
             ]
-            yield f"own code was mended for a retry ({file}): {label} has trials {', '.join(counts)}"
+            has = f"{label} has trials {', '.join(counts)}"
+            yield f"own code was mended for a retry ({file}): {has}"
 
 
 def _first_names(records: list[TrialRecord]) -> str:
