@@ -20,7 +20,7 @@ from study.notebook.shown import Answer, Plan, in_commas
 from study.schema.arguments import differing_lines
 from study.schema.errors import SpecError
 from study.store import study as store
-from study.store.command_line import option_words
+from study.store.command_line import option_words, retry_words
 from study.store.confirmed import confirming_directory
 from study.store.files import stored_predictions
 from study.store.openings import tested_predictions
@@ -220,6 +220,7 @@ class Study:
         address: str | None = None,
         *,
         trials: int | None = None,
+        retry_failed: bool | Sequence[str] = False,
         wait: str | None = None,
         nodes: int | None = None,
         slots: int | None = None,
@@ -232,8 +233,9 @@ class Study:
 
         address: a Ray cluster; default: this machine, with the CPUs that are ours. wait: for nodes
         of the cluster, so long ("15m"); nodes, slots: until so many are there. trials: per
-        method, to go on with more. trust: use the code and the servers that a folder of another
-        user names, of a study that was opened. moved: go on in a copy, whose original is gone.
+        method, to go on with more. retry_failed: retry all failed trials, or these ("focal/0007").
+        trust: use the code and the servers that a folder of another user names, of a study that was
+        opened. moved: go on in a copy, whose original is gone.
         """
         options = option_words(
             address=address,
@@ -244,7 +246,7 @@ class Study:
             cpus=cpus,
             tracking=tracking,
             moved=moved,
-        )
+        ) + retry_words(retry_failed)
         if self._spec is None:
             self._of_study("run", [*options, *option_words(trust=trust)])
         else:

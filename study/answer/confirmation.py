@@ -20,6 +20,7 @@ from study.analysis.ranking import Ranking
 from study.schema.errors import SpecError
 from study.schema.objective import Objective
 from study.store.confirmed import SUFFIX, added_seeds, confirming_study, missing_confirmation
+from study.store.extensions import mended_code
 from study.store.openings import Tested, read_tested
 from study.store.seen import seen_by, tested_by
 from study.store.study import Study, open_directory
@@ -66,6 +67,7 @@ class Confirmation:
     search: Study
     records: Trials
     tested: Mapping[str, Mapping[int, Tested]]  # by label and number
+    mended: tuple[str, ...] = ()  # own code, for retries in the search
 
     @property
     def finished(self) -> bool:
@@ -83,8 +85,9 @@ class Confirmation:
     @property
     def cautions(self) -> list[str]:
         """What is said wherever its test values are shown: of seeds that began after test was
-        opened, and of groups that splits share."""
+        opened, of groups that splits share, and of own code that was mended."""
         said = dict.fromkeys([self._added, *(self.study.recorded.shared or ())])
+        said |= dict.fromkeys(self.mended)
         for row in self.rows:
             said |= dict.fromkeys(row.shift_shared)
         return [each for each in said if each]
@@ -165,7 +168,7 @@ def _measured(study: Study, records: Trials) -> Confirmation:
         label = entry["label"]
         role = "baseline" if entry["name"] == BASELINE else "method"
         rows.append(_row(label, role, None, records.complete.of(label), tested[label]))
-    return Confirmation(study, tuple(rows), study, records, tested)
+    return Confirmation(study, tuple(rows), study, records, tested, tuple(mended_code(records)))
 
 
 def _confirmation(search: Study, searched: Trials, confirming: Study) -> Confirmation:
@@ -182,7 +185,8 @@ def _confirmation(search: Study, searched: Trials, confirming: Study) -> Confirm
             role = "candidate"
         rows.append(_row(label, role, candidate, records.complete.of(label), tested[label]))
     rows.sort(key=lambda row: ROLES.index(row.role))
-    return Confirmation(confirming, tuple(rows), search, records, tested)
+    mended = tuple(mended_code(searched))
+    return Confirmation(confirming, tuple(rows), search, records, tested, mended)
 
 
 def search_of(study: Study) -> Study:

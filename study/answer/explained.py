@@ -13,6 +13,7 @@ from study.answer.phrases import first_upper, label_of, listed
 from study.answer.said import Part, Values
 from study.answer.serving import other_way, temperature_text
 from study.schema.temperature import temperature_note
+from study.store.extensions import mended_code
 from study.store.files import stored_predictions
 from study.store.study import Study
 from study.uncertainty.forms import floor_text
@@ -98,7 +99,7 @@ def doubt(choice: Choice) -> str:
 def cautions_of(found: Results) -> list[str]:
     """What may change the answer, or what its values are worth."""
     lines = [not_finished(found.lacking)] if found.lacking else []
-    cautions = found.study.recorded.shared or ()
+    cautions = [*(found.study.recorded.shared or ()), *mended_code(found.records)]
     if found.confirmation is not None:
         cautions = found.confirmation.cautions
     return [*lines, *(f"{first_upper(caution)}." for caution in cautions)]

@@ -66,7 +66,9 @@ def check_tracked(facts: Evidence, histories: Histories) -> Check:
         elif runs[0].ended:
             _check_run(facts, record, runs[0], configs.meant(record), rows, check)
     known = {record.name for record in facts.records}
-    for trial in by_trial:
+    # The run of a retry's failed attempt is replaced once the retry has ended.
+    retried = {record.name for record in facts.records.running if record.is_retry}
+    for trial in by_trial.keys() - retried:
         problem = "is not finished in the ledger" if trial in known else "is not in the ledger"
         check.add_offender(trial, f"has an MLflow run but {problem}", "delete that run")
     # What differs in a trial differs in them all together: it is said once.

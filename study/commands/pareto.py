@@ -235,6 +235,7 @@ def _why_none(ranking: Ranking) -> str:
 def _print(found: Front, knee: TrialRecord) -> None:
     from study.analysis.ranking import set_aside_line
     from study.schema.objective import epoch_note
+    from study.store.extensions import mended_code
     from study.terminal.tables import front_table
     from study.uncertainty.intervals import floor_note, percent, significance
     from study.uncertainty.without_intervals import no_intervals_of
@@ -260,7 +261,8 @@ def _print(found: Front, knee: TrialRecord) -> None:
     console.say(f"{what}: {knee.name} ({how}: {served})")
     console.say(f"hypervolume {found.volume:.4g} better than {reference}; {size}, {intervals}")
     aside = [set_aside_line(ranking.set_aside), ranking.rules.no_test]
-    cautions = [f"{caution}." for caution in study.recorded.shared or ()]
+    said = [*(study.recorded.shared or ()), *mended_code(ranking.records)]
+    cautions = [f"{caution}." for caution in said]
     for line in filter(None, [*aside, study.serves_note, *cautions]):
         console.say(line)
     if note := epoch_note(study.plain.get("result", "last")):

@@ -31,11 +31,17 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("spec", metavar="SPEC|STUDY")
+@click.argument("failed", metavar="[METHOD/NUMBER ...]", nargs=-1)
 @click.option(
     "--trials",
     type=int,
     metavar="N",
     help="Trials per method, overriding the spec; raise it to add trials.",
+)
+@click.option(
+    "--retry-failed",
+    is_flag=True,
+    help="Retry all failed trials, or those named METHOD/NUMBER after SPEC.",
 )
 @click.option("--address", metavar="A", help="Ray cluster to run on; default: this machine.")
 @wait_options
@@ -46,7 +52,9 @@ if TYPE_CHECKING:
 @tracking_option
 def run(
     spec: str,
+    failed: tuple[str, ...],
     trials: int | None,
+    retry_failed: bool,
     address: str | None,
     wait: Wait,
     cpus: int | None,
@@ -65,15 +73,21 @@ def run(
     it. You may add trials or methods and change resources or the tracking server; a change to what
     a trial means is refused.
 
+    --retry-failed trains failed trials again: the same values and seeds, each counted once, in the
+    place of the one that failed. Your own code may have been mended for it.
+
     A copy of a study whose original is gone goes on with --moved, as does the copy of its
     confirmation beside it, with every opening of the test split.
     """
     refuse_cpus(cpus, address)
+    if failed and not retry_failed:
+        raise click.UsageError(f"'{failed[0]}' names a trial: write --retry-failed too.")
     with Ending(console, errors) as stopping:
         with Steps(console) as steps:
             steps("importing torch")
             from study.answer.confirmation import results_of
             from study.commands.answer import conclude
+            from study.engine.retry import Retry
             from study.engine.run import run_study
             from study.terminal.display import ConsoleDisplay
 
@@ -90,6 +104,7 @@ def run(
             cpus,
             asked.opened,
             wait,
+            Retry(failed) if retry_failed else None,
         )
         _report_run(outcome, outcome.study.tracking(None))
         if outcome.interrupted:

@@ -30,6 +30,7 @@ def status(study: str, storage: str | None, as_json: bool) -> None:
     from study.analysis.stalled import stalled, stalled_lines
     from study.analysis.states import saved_line, snapshot, stopped_line, summed
     from study.store.confirmed import RESTORE, missing_confirmation
+    from study.store.extensions import mended_code
     from study.store.home import away_from_home
     from study.store.spending import budget_line, not_begun, spending_plain
     from study.store.study import open_study
@@ -57,6 +58,8 @@ def status(study: str, storage: str | None, as_json: bool) -> None:
     if saved := saved_line(opened, now.records):
         console.print(f"{saved}.")
     console.say(budget_line(opened, now.records, now.alive))
+    for mended in mended_code(now.records):
+        console.say(f"{mended}.")
     for sentence in stalled_lines(found):
         console.say(sentence)
     if missing is not None:

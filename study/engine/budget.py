@@ -78,7 +78,7 @@ class Spending(Listener):
         return ended + sum(map(self._whole, self._open.values()))
 
     def handed_out(self, record: TrialRecord) -> None:
-        self._open[record.name] = _Open(record.label)
+        self._open[record.name] = _Open(record.label, record.failed_seconds)
 
     def trained(self, record: TrialRecord, rows: list[dict[str, float]]) -> None:
         if rows and (one := self._open.get(record.name)) is not None:

@@ -17,6 +17,7 @@ from study.analysis.guessing import above_majority, above_majority_of_groups, no
 from study.engine.display import ShowsSteps
 from study.engine.own_code import check_own_code
 from study.engine.probe import slots_here
+from study.engine.retry import Retry, refuse_after_test
 from study.engine.stack_size import stacks_of
 from study.engine.weights import (
     check_weights,
@@ -144,24 +145,34 @@ def _check_batch(spec: StudySpec, prepared: Prepared, file_name: str) -> None:
 
 
 def existing_study(
-    spec: StudySpec, file_name: str, directory: Path, opened: Study | None, prepared: Prepared
+    spec: StudySpec,
+    file_name: str,
+    directory: Path,
+    opened: Study | None,
+    prepared: Prepared,
+    retry: Retry | None = None,
 ) -> Study | None:
     """The study as the spec goes on with it, None if there is none yet. opened: as it was before.
+    retry: which failed trials are to be retried, whose own code may have been mended.
 
-    Raises SpecError if it is a copy, or if it has trials and the spec, the data or the extensions
-    would change their meaning; LedgerError if its ledger is missing or lacks trials: its folder
-    may be a mount that is gone.
+    Raises SpecError if these cannot be, if it is a copy, or if it has trials and the spec, the data
+    or the extensions would change their meaning; LedgerError if its ledger is missing or lacks
+    trials: its folder may be a mount that is gone.
     """
     stored = reopened(directory, opened)
+    records = Trials({}) if stored is None else stored.records()
+    retried = [] if retry is None else retry.chosen(records)
     if stored is None:
         if spec.confirms is None:  # else it is as its study trained
             _check_batch(spec, prepared, file_name)
         return None
     check_home(stored)
+    if retry is not None:
+        refuse_after_test(stored)
     if stored.confirms_itself and any(one.space.distributions for one in spec.variants):
         found = f"'{spec.name}' was measured on test, so nothing can be searched in it any more"
         raise SpecError(file_name, "methods", found, "Give the study a new name.")
-    if records := stored.records():
+    if records:
         meaning = completed_meaning(stored.recorded.meaning, stored.spec.meaning())
         refuse_changes(meaning, spec, file_name, "already exists")
         _refuse_fewer_trials(spec, records, file_name)
@@ -180,7 +191,7 @@ def existing_study(
                 f"the ledger of '{spec.name}' is {public_uri(stored.ledger or 'ledger.log')}",
                 "Write that.",
             )
-        refuse_changed_code(spec.extensions, records, file_name)
+        refuse_changed_code(spec.extensions, records, file_name, retried)
     return stored
 
 
@@ -225,6 +236,7 @@ def record_spec(
     tracking: str | None,
     slots: Callable[[], int],
     opened: Study | None = None,
+    retry: Retry | None = None,
 ) -> Study:
     """Write STUDY/study.yaml: the checked spec and recorded facts. Under the driver's lock.
 
@@ -233,7 +245,7 @@ def record_spec(
     """
     now = datetime.now(UTC).isoformat(timespec="seconds")
     recorded = Recorded(id=uuid.uuid4().hex, created=now)
-    stored = existing_study(spec, file_name, directory, opened, prepared)
+    stored = existing_study(spec, file_name, directory, opened, prepared, retry)
     if stored is not None:
         # Kept even without trials: the id may already be in the ledger and MLflow. Another ledger
         # is accepted for a study without trials, and not made yet.

@@ -135,15 +135,16 @@ class Queue:
     def _grouped(self, running: Iterable[TrialRecord]) -> list[Group]:
         """Each lone trial, and each stack with all its trials, in the order of these. A stack that
         died too often is none any more."""
-        found: dict[str, Group] = {}
+        # A retry alone may have the name of the stack that it has left.
+        found: dict[tuple[str, bool], Group] = {}
         for record in running:
             stack = record.stack
             rows = [] if stack is None else self._now(self._stacks[stack])
             died = max((one.deaths.get("stack", 0) for one in rows), default=0)
             if stack is None or died >= MAX_DEATHS["stack"]:
-                found[record.name] = Group((record,))
+                found[record.name, False] = Group((record,))
             else:
-                found[stack] = Group(tuple(rows), stack)
+                found[stack, True] = Group(tuple(rows), stack)
         return list(found.values())
 
     # ---- asking ----------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ from study.engine.preparation import (
     record_spec,
 )
 from study.engine.probe import here, on_nodes, probe, slots_here
+from study.engine.retry import Retry
 from study.engine.stack_size import stacks_of
 from study.machines.admission import fit_again, needed_of
 from study.machines.autoscaler import Demand, asking
@@ -80,6 +81,7 @@ def run_study(
     cpus: int | None = None,
     opened: Study | None = None,
     wait: Wait = NO_WAIT,
+    retry: Retry | None = None,
 ) -> RunResult:
     """Run the missing trials. Raises SpecError, LedgerError, ClusterError before anything has
     started.
@@ -87,19 +89,29 @@ def run_study(
     tracking: --tracking, which overrides the spec's and is recorded with the study. display: shows
     what is done. stopping: says when to stop; default: signals do. cpus: of this machine, for all
     trials; default: those that are ours. opened: the study as it is, if that was opened before.
-    wait: for what on a cluster.
+    wait: for what on a cluster. retry: which failed trials are retried.
     """
     if stopping is None:
         with Stopping() as stopping:
             return run_study(
-                spec, file_name, root, tracking, address, display, stopping, cpus, opened, wait
+                spec,
+                file_name,
+                root,
+                tracking,
+                address,
+                display,
+                stopping,
+                cpus,
+                opened,
+                wait,
+                retry,
             )
     set_environment()  # before Ray is imported, whose C code reads it without a lock
     check_job(spec, file_name, root, display.say)
     tracking_uri = resolve_uri(tracking, spec.tracking, root)
     directory = root / spec.name
     asked_address = address
-    if address is not None and is_trained(spec, directory, opened):
+    if address is not None and retry is None and is_trained(spec, directory, opened):
         address = None  # only MLflow may lack something, for which no cluster is needed
     if address is not None:
         check_address(address)
@@ -108,7 +120,7 @@ def run_study(
     prepared = prepare_data(spec, file_name, display.steps(), begun)
     targets = Targets(root)
     targets.check(spec, prepared.digest, file_name)
-    stored = existing_study(spec, file_name, directory, opened, prepared)
+    stored = existing_study(spec, file_name, directory, opened, prepared, retry)
     if stored is None:
         for note in data_notes(spec.data, prepared):
             display.say(f"warning: {note}")
@@ -119,7 +131,10 @@ def run_study(
         with display.steps() as steps:
             if any(each.gpu for each in spec.needs.values()):
                 steps("trying the GPU")
-            check_machine(spec, directory, stored, cpus)
+            if retry is None:
+                check_machine(spec, directory, stored, cpus)
+            else:
+                slots_here(spec, cpus)
             stacks_of(spec, file_name, stored, prepared, slots)  # refuses what takes too long
             prober = partial(probe, targets=targets, where=partial(here, cpus=cpus))
             expected = expected_costs(
@@ -132,7 +147,7 @@ def run_study(
         driver_lock(directory, spec.ledger),
         display.steps() as steps,
         _ray(
-            spec, root, prepared, address, display, steps, cpus, stopping, wait, stored
+            spec, root, prepared, address, display, steps, cpus, stopping, wait, stored, retry
         ) as cluster,
     ):
         if address is not None:
@@ -144,11 +159,13 @@ def run_study(
                 spec, file_name, stored, prepared.digest, steps, prober, room=room
             )
         steps("opening the ledger")
-        study = record_spec(spec, file_name, directory, prepared, tracking, slots, stored)
+        study = record_spec(spec, file_name, directory, prepared, tracking, slots, stored, retry)
         stopping.resume = stopping.resume or _resumes(study, asked_address, cpus, wait)
         ledger = _open_ledger(study, display)
         _remove_leftovers(study, ledger.trials())
         with stopping.deferred():
+            if retry is not None:
+                retry.enqueue(study, ledger, expected, display.say)
             return _train(
                 study, ledger, tracking_uri, targets, cluster, display, steps, stopping, expected
             )
@@ -189,6 +206,7 @@ def _ray(
     stopping: Stopping,
     wait: Wait,
     stored: Study | None = None,
+    retry: Retry | None = None,
 ) -> Iterator[_Cluster]:
     """A cluster is joined now, to check its nodes before anything of the study is written; a Ray on
     this machine when there is something to train."""
@@ -200,7 +218,8 @@ def _ray(
         ask = cluster.enter_context(asking(address, stopping))
         stopping.listen()
         cluster.enter_context(watched(control_store(), display.waiting, stopping))
-        ask(first_demand(spec, Trials({}) if stored is None else stored.records(), stored))
+        records = Trials({}) if stored is None else stored.records()
+        ask(first_demand(spec, records if retry is None else retry.begun(records), stored))
         unfit = admitted(spec, root, prepared.digest, wait, steps, display.say, stopping.requested)
         yield _Cluster(cluster, unfit, ask=ask, patience=max(PATIENCE, wait.seconds))
 

@@ -24,6 +24,12 @@ def option_words(**options: object) -> list[str]:
     return words
 
 
+def retry_words(retry: bool | Sequence[str]) -> list[str]:
+    """`--retry-failed focal/0007`, of these trials; True: of all; False or none: nothing."""
+    names = [] if isinstance(retry, bool) else [retry] if isinstance(retry, str) else [*retry]
+    return ["--retry-failed", *names] if retry else []
+
+
 class CommandLine(str):
     """To be pasted into a shell. call: the same in Python; itself where that has no such method."""
 

@@ -27,13 +27,14 @@ from study.schema.objective import Objective
 from study.store.journal import journal_path, open_journal
 from study.store.ledger_facts import (
     VERSION,
+    WITH_RETRIES,
     adoptions_in,
     check_mark,
     check_notes,
     check_trial,
     studies_in,
 )
-from study.store.ledger_reader import OPTUNA_STATES, record_of
+from study.store.ledger_reader import OPTUNA_STATES, numbered, record_of, standing
 from study.store.same_ledger import check_same_ledger, ledger_is_missing
 from study.store.study import Study, record_facts
 from study.store.trials import Decision, TrialRecord, Trials
@@ -81,6 +82,7 @@ class Ledger:
         self._adopted = {} if adoptions is None else {"adoptions": adoptions}
         self._studies: dict[str, optuna.Study] = {}
         self._ids: dict[str, int] = {}
+        self._entries: dict[str, list[int]] = {}  # by label and number, Optuna's id of the trial
         self._drivers: dict[str, object] = {}  # by label: the last driver there was
         self._me: dict[str, str] = {
             "who": f"pid {os.getpid()} on {socket.gethostname()}",
@@ -119,6 +121,7 @@ class Ledger:
                 study.set_metric_names([objective.metric for objective in objectives])
         self._studies[label] = study
         self._ids[label] = self._storage.get_study_id_from_name(name)
+        self._entries[label] = [trial._trial_id for trial in self._standing(label)]
 
     # ---- one driver ------------------------------------------------------------------------------
 
@@ -167,7 +170,36 @@ class Ledger:
             user_attrs=facts,
         )
         added = self._storage.create_new_trial(self._ids[label], template_trial=trial)
-        return record_of(label, self._storage.get_trial(added))
+        self._entries[label].append(added)
+        return self.record(label, len(self._entries[label]) - 1)
+
+    def retry(self, label: str, number: int, extensions: Mapping[str, str]) -> TrialRecord:
+        """A RUNNING entry in the place of a failed trial, in one write: with its parameters and its
+        decisions of early stopping; its next attempt comes after the failed one's.
+
+        extensions: the digests of its extension files as they are now.
+        """
+        mark = self.notes(label).get("calstudy", {})
+        self.note(label, "calstudy", {**mark, "version": WITH_RETRIES})
+        failed = self._trial(label, number)
+        record = record_of(label, failed)
+        facts: dict[str, Any] = {
+            "retries": number,
+            "attempt": max(record.attempt, failed.user_attrs.get("attempt", 0)),
+            "failed_seconds": record.failed_seconds + (record.seconds or 0.0),
+            "extensions": dict(extensions),
+        }
+        if rungs := failed.user_attrs.get("rungs"):
+            facts["rungs"] = rungs
+        trial = create_trial(
+            state=TrialState.RUNNING,
+            params=failed.params,
+            distributions=failed.distributions,
+            user_attrs=facts,
+        )
+        entry = self._storage.create_new_trial(self._ids[label], template_trial=trial)
+        self._entries[label][number] = entry
+        return self.record(label, number)
 
     def begin_attempt(self, label: str, number: int, attempt: int | None = None) -> int:
         """The number of a new attempt at a RUNNING trial. attempt: that of its stack."""
@@ -224,7 +256,9 @@ class Ledger:
     def finish_reported(self, label: str, objectives: tuple[Objective, ...]) -> None:
         """Finish trials whose driver was killed between recording outcome and state, or after it
         decided to stop."""
-        for trial in self._studies[label].get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+        for trial in self._standing(label):
+            if trial.state != TrialState.RUNNING:
+                continue
             if "outcome" in trial.user_attrs:
                 self.check_driver(label)
                 outcome = Outcome.from_plain(trial.user_attrs["outcome"])
@@ -260,9 +294,7 @@ class Ledger:
 
     def records(self, label: str) -> list[TrialRecord]:
         """The trials of a label by number."""
-        return [
-            record_of(label, trial) for trial in self._studies[label].get_trials(deepcopy=False)
-        ]
+        return [record_of(label, trial) for trial in self._standing(label)]
 
     def trials(self) -> Trials:
         """Those of all its labels, as they were opened."""
@@ -272,11 +304,13 @@ class Ledger:
         return record_of(label, self._trial(label, number))
 
     def _trial(self, label: str, number: int) -> FrozenTrial:
-        return self._storage.get_trial(self._trial_id(label, number))
+        return numbered(self._storage.get_trial(self._trial_id(label, number)), number)
 
     def _trial_id(self, label: str, number: int) -> int:
-        study_id = self._storage.get_study_id_from_name(f"{self._name}/{label}")
-        return self._storage.get_trial_id_from_study_id_trial_number(study_id, number)
+        return self._entries[label][number]
+
+    def _standing(self, label: str) -> list[FrozenTrial]:
+        return standing(label, self._studies[label].get_trials(deepcopy=False))
 
 
 def open_ledger(study: Study) -> tuple[Ledger, list[str]]:

@@ -20,6 +20,7 @@ from study.store.study_file import LATEST
 from study.store.trials import trial_name
 
 VERSION = 1  # of the attributes we set in Optuna
+WITH_RETRIES = 2  # of a label that has retries, which version 1 would count as trials
 
 
 def _is_finite(value: Any) -> bool:
@@ -80,6 +81,8 @@ _FACTS: dict[str, Predicate] = {
     "extensions": _are_digests,
     "stack": _is_trial,
     "together": each(_is_trial),
+    "retries": is_int,
+    "failed_seconds": lambda value: _is_finite(value) and value >= 0,
 }
 _is_decision = having(
     place=lambda value: is_int(value) and value >= 0,
@@ -146,7 +149,7 @@ def check_mark(mark: Any, study_name: str, study_id: str | None = None) -> None:
             f"ledger: the mark of '{study_name}' is not as calstudy writes it",
             "Restore it from a backup.",
         )
-    if mark["version"] > VERSION:
+    if mark["version"] > WITH_RETRIES:
         raise LedgerError(
             f"ledger: '{study_name}' was written by a newer calstudy", "Upgrade to read it."
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ import optuna
 from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState
 
+from study.schema.errors import LedgerError
 from study.store.journal import journal_path, read_journal
 from study.store.ledger_facts import check_mark, check_notes, check_trial, studies_in
 from study.store.same_ledger import Traces, check_same_ledger, ledger_is_missing
@@ -63,9 +65,10 @@ class LedgerReader:
         """`records` as Optuna trials, with their distributions."""
         found: dict[str, list[FrozenTrial]] = {label: [] for label in self.labels}
         for storage, label, study_id in self._present(self.storage()):
-            found[label] = storage.get_all_trials(study_id, deepcopy=False)
-            for trial in found[label]:
+            entries = storage.get_all_trials(study_id, deepcopy=False)
+            for trial in entries:
                 check_trial(label, trial)
+            found[label] = standing(label, entries)
         return found
 
     def notes(self) -> dict[str, Mapping[str, Any]]:
@@ -106,6 +109,35 @@ class LedgerReader:
         return storage
 
 
+def standing(label: str, entries: Sequence[FrozenTrial]) -> list[FrozenTrial]:
+    """The trials of a label by number, from all its entries: a retry, as Optuna's finished trials
+    are final, is a later entry that stands in the place of the failed one it names.
+
+    Raises LedgerError if one names a trial that did not fail.
+    """
+    found: list[FrozenTrial] = []
+    for entry in entries:
+        place = entry.user_attrs.get("retries", len(found))
+        if place == len(found):
+            found.append(numbered(entry, place))
+        elif 0 <= place < len(found) and found[place].state == TrialState.FAIL:
+            found[place] = numbered(entry, place)
+        else:
+            raise LedgerError(
+                f"ledger: a retry names trial {place} of {label}, which did not fail",
+                "Restore the ledger from a backup.",
+            )
+    return found
+
+
+def numbered(entry: FrozenTrial, number: int) -> FrozenTrial:
+    """The entry under its trial's number; Optuna's counts the retries too."""
+    if entry.number != number:
+        entry = copy.copy(entry)
+        entry.number = number
+    return entry
+
+
 def record_of(label: str, trial: FrozenTrial) -> TrialRecord:
     """The record of a trial that was checked when its ledger was opened, or read."""
     facts = trial.user_attrs
@@ -137,6 +169,8 @@ def record_of(label: str, trial: FrozenTrial) -> TrialRecord:
         extensions=facts.get("extensions", {}),
         stack=facts.get("stack"),
         together=tuple(facts.get("together", ())),
+        is_retry="retries" in facts,
+        failed_seconds=facts.get("failed_seconds", 0.0),
         rungs={
             epoch: Decision.from_plain(plain) for epoch, plain in facts.get("rungs", {}).items()
         },

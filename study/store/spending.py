@@ -1,8 +1,8 @@
 """What the trials of a study cost, summed from their records: a restart forgets nothing.
 
 A trial's cost is the training time of its result, over all attempts, times what Ray reserves for
-it. What an attempt that died trained and no checkpoint kept is not in the ledger, and not counted:
-at most `checkpoint_seconds` a death.
+it; of a retry, with what failed before. What an attempt that died trained and no checkpoint kept is
+not in the ledger, and not counted: at most `checkpoint_seconds` a death.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def cost_of(record: TrialRecord, resources: Resources) -> Spent:
     """resources: of its method. After it ran out of memory a trial has a whole GPU."""
     if record.deaths.get("out_of_memory"):
         resources = resources.on_a_whole_gpu()
-    hours = (record.seconds or 0.0) / 3600
+    hours = ((record.seconds or 0.0) + record.failed_seconds) / 3600
     return Spent(hours * resources.cpu, hours * resources.gpu)
 
 

@@ -76,6 +76,8 @@ class TrialRecord:
     rungs: dict[str, Decision] = field(default_factory=dict)
     stack: str | None = None  # the first trial of the stack that it is recorded in
     together: tuple[str, ...] = ()  # the trials that were asked with it, if it is their first
+    is_retry: bool = False  # it stands in the place of a trial that had failed
+    failed_seconds: float = 0.0  # of training, that failed before it
 
     @property
     def final(self) -> dict[str, float]:

@@ -337,3 +337,28 @@ def test_slots_asked_for_are_stacks(tmp_path: Path) -> None:
     assert sum(driven.search._demand().values()) == 1 + 2 + 3
     driven.driver()
     assert sum(driven.search._demand().values()) == 1 + 2 + 3
+
+
+def test_a_failed_row_is_retried_alone_in_its_place(tmp_path: Path) -> None:
+    """Also the row that gave its stack the name, while another waits for its next attempt."""
+    driven = Driven(tmp_path, rows=4, trials=2)
+    stack, _ = driven.next()
+    failed = {"state": "failed", "reason": "nan"}
+    names = numbers(0, 2)
+    driven.reports(stack, {names[0]: failed} | dict.fromkeys(names[1:3], COMPLETE))
+    params = driven.ledger.record("focal", 0).params
+    driven.ledger.retry("focal", 0, {})
+    driven.driver()
+    found = {}
+    for _ in range(2):
+        trial_id, given = driven.next()
+        (name,) = [one["trial"] for one in given.get("rows", [given]) if not one["ended"]]
+        found[name] = given
+        driven.ends(trial_id, {name: COMPLETE})
+    assert driven.search.suggest("after") == "FINISHED"
+    assert found.keys() == {"focal/0000", "mbls/0001"}
+    assert (found["focal/0000"]["attempt"], found["focal/0000"]["stack"]) == (2, None)
+    assert [(one.name, one.state) for one in driven.ledger.trials()] == [
+        (name, "complete") for name in names
+    ]
+    assert driven.ledger.record("focal", 0).params == params
