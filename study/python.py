@@ -6,7 +6,6 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -276,8 +275,7 @@ class Study:
             seen = seen.served_as(TEMPERATURE if temperature else RAW)
         check_given_matters(seen)
         found = answer_of(results_of(seen), _level(interval))
-        facts = {one.name: getattr(found, one.name) for one in fields(found)}
-        return Answer(**facts, afterwards=seen.afterwards or "")
+        return Answer(**vars(found), afterwards=seen.afterwards or "")
 
     def confirm(
         self,
