@@ -91,8 +91,8 @@ def temperature_text(search: Study, study: Study, record: TrialRecord, level: fl
         few = study.recorded.too_few("validation")
         because = f": {few}" if few else ""
         return (
-            f"The temperature of this network is {temperature:.3g}; what it changes has no interval"
-            f" here{because}."
+            f"A temperature is {temperature:.3g} for this network; how much it changes NLL and ECE"
+            f" has no interval{because}."
         )
     said: dict[str, list[str]] = {"lowers {}": [], "raises {}": [], NO_DIFFERENCE: []}
     for name, difference in differences.items():

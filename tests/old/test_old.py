@@ -92,6 +92,16 @@ def check_said(now: Any, then: Any, where: str) -> None:
         assert now == then, where
 
 
+def check_values(model: Any, sentences: list[str], where: str) -> None:
+    """The model's values and intervals are those that were said, to four digits."""
+    then = " ".join(sentences)
+    for value in (model["test"] or model["validation"]).values():
+        numbers = [value[key] for key in ("value", "low", "high") if key in value]
+        written = [f"{number:.4f}" for number in numbers]
+        shown = written[0] + (f" [{written[1]}, {written[2]}]" if written[1:] else "")
+        assert shown in then, (where, shown)
+
+
 def rows(study: str, storage: Path) -> dict[str, dict[str, Any]]:
     """What `trials` says of each."""
     return {row["trial"]: row for row in here_json("trials", study, "--storage", storage)}
@@ -142,6 +152,8 @@ def check_all_said(old: Path, studies: tuple[str, ...], monkeypatch: pytest.Monk
             # Files of rungs and of test were compared by other checks.
             files = then["checks"]["files"].pop("counted")
             assert now["checks"]["files"]["counted"] >= files
+        if command == "answer":
+            check_values(now["model"], then.pop("sentences"), file.stem)
         check_said(now, then, file.stem)
         read += 1
     return read
