@@ -226,10 +226,6 @@ class Ranking:
         """The trial that stands for another with equal predictions, by the other's name."""
         return {each: name for name, others in self.equals.items() for each in others}
 
-    def named(self, record: TrialRecord) -> str:
-        """`focal/0003`, or all trials with its predictions: `cross_entropy/0000 = focal/0003`."""
-        return " = ".join([record.name, *self.equals.get(record.name, ())])
-
     def _last_to_stand(self, record: TrialRecord) -> tuple[bool, bool, bool]:
         is_default = record in self._defaults_of(record.label)
         has_file = (self.study.files(record) / PREDICTIONS).is_file()

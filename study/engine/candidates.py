@@ -123,16 +123,21 @@ def _with_wanted(known: list[Entry], candidates: list[TrialRecord], search: Stud
         if not labels & {label, default_label(label)}:
             entry = {**_candidate(search.spec, record), "label": default["label"]}
             both = entry == default and _label(default) not in labels
-            entries.append({**entry, "label": default_label(label) if both else label})
+            if not _is_among(entry, entries):
+                entries.append({**entry, "label": default_label(label) if both else label})
     labels = set(map(_label, entries))
     covered = labels | {
         re.sub(rf"_\d{{4,}}(?={DEFAULT}$)", "", label) for label in labels - defaults.keys()
     }
     for label, entry in defaults.items():
-        alike = ({**entry, "label": known["label"]} == known for known in entries)
-        if label not in covered and not any(alike):
+        if label not in covered and not _is_among(entry, entries):
             entries.append(entry)
     return entries
+
+
+def _is_among(entry: Entry, entries: Iterable[Entry]) -> bool:
+    """Whether one of them has the same settings: with fresh seeds it would be the same models."""
+    return any({**entry, "label": known["label"]} == known for known in entries)
 
 
 def _confirmation_before(found: Results) -> StudySpec | None:
@@ -172,7 +177,7 @@ def _chosen(ranking: Ranking, asked: Asked) -> list[TrialRecord]:
                 raise FieldError(
                     "--trial", f"{record.name} is set aside: {reason}", "Choose another trial."
                 )
-        return list({record.name: record for record in named}.values())
+        return _distinct(named)
     if ranking.knee is None:
         raise SpecError(
             name,
