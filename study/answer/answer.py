@@ -200,14 +200,16 @@ def _confirms(found: Results) -> tuple[str, str]:
 
 
 def _default_beside(found: Results, record: TrialRecord) -> TrialRecord | None:
-    """Cross-entropy's default, to compare with the trial; None where it is the same, or was not
-    trained."""
+    """Cross-entropy's default, to compare with the trial; None where that has its settings or its
+    predictions, or where it was not trained."""
     study = found.study
     labels = {entry["label"] for entry in study.plain["methods"] if entry["name"] == BASELINE}
     ranking = found.ranking
     defaults = [ranking.default_of(label) for label in study.labels if label in labels]
-    default = next((one for one in ranking.eligible if one in defaults), None)
-    return None if default is None or default.name == record.name else default
+    names = [ranking.stands_for.get(one.name, one.name) for one in defaults if one is not None]
+    default = next((one for one in ranking.eligible if one.name in names), None)
+    alone = default is None or default.name == record.name or default.setting == record.setting
+    return None if alone else default
 
 
 def _words_before(
@@ -382,12 +384,13 @@ def _beside(
 
 
 def _baseline(confirmation: Confirmation, taken: Confirmed) -> Confirmed | None:
-    """Cross-entropy's default; also where it was a candidate too. None if it is the one taken."""
+    """Cross-entropy's default; also where it was a candidate too. None if its networks are
+    those taken."""
     names = {entry["label"]: entry["name"] for entry in confirmation.study.plain["methods"]}
     plain = [row for row in confirmation.rows if row.records and names[row.label] == BASELINE]
     defaults = (row for row in plain if row.role == "baseline" or row.label.endswith(DEFAULT))
     found = next(defaults, None)
-    return None if found is taken else found
+    return None if found is None or found.networks == taken.networks else found
 
 
 def _words_on_test(

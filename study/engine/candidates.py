@@ -194,12 +194,8 @@ def _distinct(records: Iterable[TrialRecord]) -> list[TrialRecord]:
     """The first of each group with equal values: with fresh seeds they would be identical."""
     found: dict[tuple[Any, ...], TrialRecord] = {}
     for record in records:
-        found.setdefault(_setting(record), record)
+        found.setdefault(record.setting, record)
     return list(found.values())
-
-
-def _setting(record: TrialRecord) -> tuple[Any, ...]:
-    return record.label, *sorted(record.params.items())
 
 
 def _first(ranking: Ranking) -> list[TrialRecord]:
@@ -222,10 +218,10 @@ def best(ranking: Ranking, count: int) -> list[TrialRecord]:
     first = _first(ranking)
     while left and len(taken) < count:
         layer = _distinct([*first, *front(left, ranking.study.objectives)])
-        settings = {_setting(record) for record in layer}
-        known = {_setting(record) for record in taken}
-        left = [record for record in left if _setting(record) not in settings]
-        fresh = [record for record in layer if _setting(record) not in known]
+        settings = {record.setting for record in layer}
+        known = {record.setting for record in taken}
+        left = [record for record in left if record.setting not in settings]
+        fresh = [record for record in layer if record.setting not in known]
         room = count - len(taken)
         taken += fresh if len(fresh) <= room else _spread(ranking, fresh, first, room)
         knee = ranking.knee_among(left)
