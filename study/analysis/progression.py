@@ -33,7 +33,7 @@ class Growth:
 def growth(ranking: Ranking, label: str | None = None) -> Growth:
     """The growth over all trials, or a method's, without those still running."""
     objectives = ranking.study.objectives
-    eligible = {record.name for record in ranking.eligible}
+    eligible = {record.name for record in ranking.counted}
     finished = ranking.records.finished
     ended = sorted(finished if label is None else finished.of(label), key=_when)
     front: list[TrialRecord] = []

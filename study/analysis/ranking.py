@@ -26,6 +26,7 @@ from study.analysis.pareto import (
 )
 from study.schema.condition import ROUNDING, Condition
 from study.schema.objective import Objective, as_served
+from study.store.files import PREDICTIONS, equal_models
 from study.store.given import LEFT_OUT
 from study.store.study import Study
 from study.store.trials import TrialRecord, Trials
@@ -198,8 +199,37 @@ class Ranking:
         return {name: f"{LEFT_OUT}: {why}" for name, why in self.study.given.left_out.items()}
 
     @cached_property
-    def eligible(self) -> list[TrialRecord]:
+    def counted(self) -> list[TrialRecord]:
+        """The complete trials that count, each by itself."""
         return [record for record in self.records.complete if record.name not in self.set_aside]
+
+    @cached_property
+    def eligible(self) -> list[TrialRecord]:
+        """The models that count: of trials with equal predictions the one that stands for them."""
+        return [record for record in self.counted if record.name not in self.stands_for]
+
+    @cached_property
+    def equals(self) -> dict[str, tuple[str, ...]]:
+        """The trials that another with equal predictions stands for, by its name: `equal_models`.
+
+        That is one that counts, then one whose predictions are there, then a default, then the
+        first: what it cost is no part of a model.
+        """
+        found = {}
+        for several in equal_models(self.study, self.records):
+            first, *others = sorted(several, key=self._last_to_stand)
+            found[first.name] = tuple(each.name for each in others)
+        return found
+
+    @cached_property
+    def stands_for(self) -> dict[str, str]:
+        """The trial that stands for another with equal predictions, by the other's name."""
+        return {each: name for name, others in self.equals.items() for each in others}
+
+    def _last_to_stand(self, record: TrialRecord) -> tuple[bool, bool, bool]:
+        is_default = record in self._defaults_of(record.label)
+        has_file = (self.study.files(record) / PREDICTIONS).is_file()
+        return record.name in self.set_aside, not has_file, not is_default
 
     @cached_property
     def front(self) -> list[TrialRecord]:

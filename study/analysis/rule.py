@@ -24,8 +24,8 @@ SHARE_OF_NLL = 0.5  # of a unit of NLL; none where NLL is an objective
 class TakenTrial:
     """The trial that the rule takes from some, and the next.
 
-    following: of the others, the one with the lowest sum. by: the metric in which it falls behind
-    most; both absent for a single trial.
+    following: of those with other settings, the one with the lowest sum. by: the metric in which it
+    falls behind most; both absent where there is none.
     """
 
     taken: TrialRecord
@@ -44,9 +44,10 @@ def decide(study: Study, records: Sequence[TrialRecord]) -> TakenTrial | None:
     costs = [in_units(study, record) for record in measured]
     ranked = sorted(range(len(measured)), key=lambda place: math.fsum(costs[place].values()))
     first = ranked[0]
-    if len(ranked) == 1:
+    others = (each for each in ranked if measured[each].setting != measured[first].setting)
+    second = next(others, None)
+    if second is None:
         return TakenTrial(measured[first], None, "")
-    second = ranked[1]
     behind = {name: costs[second][name] - cost for name, cost in costs[first].items()}
     return TakenTrial(measured[first], measured[second], max(behind, key=lambda name: behind[name]))
 

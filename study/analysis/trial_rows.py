@@ -19,9 +19,10 @@ from trainables.plain import Value
 def trial_rows(study: Study) -> list[dict[str, Value]]:
     """Rows with the same columns; None where a trial has no value. Times: seconds since 1970.
 
-    trial, method, number, state (a key of `states.WORDS`), front; each searched path; each
-    validation metric; of a confirmation each metric on test, as `test_ece`; then what training it
-    took, and why the trial does not count, if so. Nothing is ranked by test.
+    trial, method, number, state (a key of `states.WORDS`), front; same_as: of trials with equal
+    predictions, the one that stands for it; each searched path; each validation metric; of a
+    confirmation each metric on test, as `test_ece`; then what training it took, and why the trial
+    does not count, if so. Nothing is ranked by test.
     """
     now = snapshot(study)
     records = now.records
@@ -34,7 +35,8 @@ def trial_rows(study: Study) -> list[dict[str, Value]]:
             "method": record.label,
             "number": record.number,
             "state": now.states[record.name],
-            "front": record.name in on_front,
+            "front": ranking.stands_for.get(record.name, record.name) in on_front,
+            "same_as": ranking.stands_for.get(record.name),
             **values,
             **tests,
             "epoch": record.epoch,

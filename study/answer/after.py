@@ -72,7 +72,8 @@ def confirmed(found: Results, confirmation: Confirmation, level: float) -> Answe
     lost: dict[str, str] = {}
     networks = networks_on_test(confirmation, lost)
     default = _default(confirmation)
-    beside = None if default is row else default
+    # A model is not compared with itself: those of equal networks are one.
+    beside = None if default is None or default.networks == row.networks else default
     words = reversed_words(_words_for_default(study, row, beside, networks, level))
     models = {
         each.label: _model(found, confirmation, each, networks[each.label], level)

@@ -51,7 +51,9 @@ def unconfirmed(found: Results, level: float) -> Answer:
     record = taken.record
     choice = Choice(study, record, decision=taken.decision)
     default = _default(found)
-    is_default = default is not None and default.name == record.name
+    is_default = default is not None and (
+        default.name == record.name or default.setting == record.setting
+    )
     beside = None if is_default else default
     uncompared = lost_predictions(study, [beside] if beside else [])
     words = {}
@@ -165,12 +167,14 @@ def _confirms(found: Results) -> tuple[str, str]:
 
 
 def _default(found: Results) -> TrialRecord | None:
-    """The first trial that counts with the settings of cross-entropy's default; None for none."""
+    """The first trial that counts with the settings or the predictions of cross-entropy's default;
+    None for none."""
     study = found.study
     labels = {entry["label"] for entry in study.plain["methods"] if entry["name"] == BASELINE}
     ranking = found.ranking
     defaults = [ranking.default_of(label) for label in study.labels if label in labels]
-    return next((one for one in ranking.eligible if one in defaults), None)
+    names = [ranking.stands_for.get(one.name, one.name) for one in defaults if one is not None]
+    return next((one for one in ranking.eligible if one.name in names), None)
 
 
 def _words_for_default(

@@ -124,9 +124,11 @@ def _selected(
 def rows_that_count(study: Study, rows: Sequence[Confirmed]) -> tuple[list[Confirmed], Reasons]:
     """The rows that count, by means over seeds on validation; and why others do not, by label.
 
-    A default is what the others are compared with: it counts, however far from the best it is.
+    A default is what the others are compared with: it counts, however far from the best it is. Of
+    rows with equal networks only the first counts.
     """
-    measured = [row for row in rows if row.records]
+    models = {row.networks: row for row in reversed(rows) if row.records}
+    measured = [row for row in rows if models.get(row.networks) is row]
     rules = rules_of(study)
     means = {row.label: mean_of(row) for row in measured}
     violating = rules.violating([*means.values()])

@@ -21,6 +21,7 @@ from study.schema.errors import SpecError
 from study.schema.objective import Objective
 from study.store.confirmed import SUFFIX, added_seeds, confirming_study, missing_confirmation
 from study.store.extensions import mended_code
+from study.store.files import PREDICTIONS
 from study.store.openings import Tested, read_tested
 from study.store.seen import seen_by, tested_by
 from study.store.study import Study, open_directory
@@ -53,6 +54,11 @@ class Confirmed:
     def name(self) -> str:
         """The model's name everywhere: `focal/0007` for a retrained trial, else `focal_default`."""
         return self.label if self.candidate is None else self.candidate.name
+
+    @property
+    def networks(self) -> tuple[str, ...]:
+        """Digests of its networks' predictions: rows with the same ones are one model."""
+        return tuple(one.digests.get(PREDICTIONS, one.name) for one in self.records)
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ def take(found: Results) -> Taken | None:
     eligible = found.ranking.eligible
     first, decision = _by_rule(study, eligible)
     if not lost_predictions(study, [first]):
-        return Taken(first, decision, len(eligible))
+        return Taken(first, decision, len(found.ranking.counted))
     lost = lost_predictions(study, eligible)
     kept = [record for record in eligible if record.name not in lost]
     if not kept:

@@ -37,7 +37,7 @@ def compared_files(
 
     tested: by label and number. alive: whether a driver runs the study, which may just drop one.
     """
-    kept = {record.name for record in on_a_front(study, Ranking(study, records).eligible)}
+    kept = {record.name for record in on_a_front(study, Ranking(study, records).counted)}
     on_purpose = study.plain.get("keep_models") == "front" or study.recorded.pruned
     any_of_them = study.recorded.kept_by_other_rules or alive
     wanted = {}

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from study.store.study import Study
     from study.store.trials import TrialRecord
     from study.uncertainty.bootstrap import Analysis
+    from trainables.plain import Value
 
 SHARE = (
     "share: fraction of bootstrap resamples in which the trial is on the front; not the probability"
@@ -168,14 +169,15 @@ def _found(study: Study, where: str | None, bootstrap: int | None, level: float)
     return replace(found, analysis=analysis, left_out=left_out)
 
 
-def _columns(found: Front, record: TrialRecord) -> dict[str, float | None]:
-    """The intervals of a trial as CSV columns: ece_low, ece_high; of its floor: ece_floor_mean,
-    ece_floor_low, ..."""
+def _columns(found: Front, record: TrialRecord) -> dict[str, Value]:
+    """The trials with equal predictions, and the intervals of a trial, as CSV columns: equals,
+    ece_low, ece_high; of its floor: ece_floor_mean, ece_floor_low, ..."""
     analysis = found.analysis
+    equals: dict[str, Value] = {"equals": " ".join(found.ranking.equals.get(record.name, ()))}
     if analysis is None:
-        return {}
+        return equals
     intervals = analysis.intervals.get(record.name, {})
-    columns: dict[str, float | None] = {}
+    columns = equals
     for name, one in intervals.items():
         columns |= {f"{name}_low": one.low, f"{name}_high": one.high}
     for name, one in intervals.items():
@@ -190,7 +192,13 @@ def _plain(found: Front) -> dict[str, object]:
     plain: dict[str, object] = {
         **plain_head(found.study),
         "objectives": [asdict(objective) for objective in found.study.objectives],
-        "front": [_row(record, found.analysis) for record in found.front],
+        "front": [
+            {
+                **_row(record, found.analysis),
+                "equals": list(found.ranking.equals.get(record.name, ())),
+            }
+            for record in found.front
+        ],
         "knee": knee and {"method": knee.label, "number": knee.number},
         "hypervolume": found.volume,
     }
@@ -244,7 +252,7 @@ def _print(found: Front, knee: TrialRecord) -> None:
     ranking = found.ranking
     analysis = found.analysis
     say_afterwards(study)
-    console.print(front_table(found.front, study.objectives, analysis=analysis))
+    console.print(front_table(found.front, study.objectives, None, analysis, ranking.equals))
     size = study.recorded.shown("validation")
     intervals = "values without intervals"
     if analysis is not None:
@@ -280,16 +288,24 @@ def _print(found: Front, knee: TrialRecord) -> None:
 def _compare(
     study: Study, names: tuple[str, str], resamples: int | None, level: float, as_json: bool
 ) -> None:
+    from study.store.files import equal_models
     from study.terminal.tables import differences_table
     from study.uncertainty.bootstrap import RESAMPLES, compare
     from study.uncertainty.intervals import percent
     from study.uncertainty.without_intervals import no_intervals_of
     from trainables.metrics import is_own
+    from trainables.problems import FieldError
 
     resamples = resamples or RESAMPLES
     check_resamples(resamples, level)
     trials = study.records()
     one, other = (trials.named(name, "compare") for name in names)
+    if one.name == other.name or equal_models(study, [one, other]):
+        raise FieldError(
+            "compare",
+            f"{one.name} and {other.name} are one model: their predictions are equal",
+            "Name another trial.",
+        )
     found = compare(study, one, other, resamples, level=level)
     bare = {
         name: (one.metrics[name], other.metrics[name])

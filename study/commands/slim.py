@@ -37,7 +37,7 @@ def slim(study: str, keep: str, yes: bool, storage: str | None) -> None:
             "Name the study instead." if opened.confirms else "They stay.",
         )
     records = opened.records()
-    kept = on_a_front(opened, Ranking(opened, records).eligible)
+    kept = on_a_front(opened, Ranking(opened, records).counted)
     files = droppable(opened, records, kept)
     if not files:
         console.print("nothing to delete: no trial off the front has a model.")

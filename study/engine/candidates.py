@@ -123,16 +123,21 @@ def _with_wanted(known: list[Entry], candidates: list[TrialRecord], search: Stud
         if not labels & {label, default_label(label)}:
             entry = {**_candidate(search.spec, record), "label": default["label"]}
             both = entry == default and _label(default) not in labels
-            entries.append({**entry, "label": default_label(label) if both else label})
+            if not _is_among(entry, entries):
+                entries.append({**entry, "label": default_label(label) if both else label})
     labels = set(map(_label, entries))
     covered = labels | {
         re.sub(rf"_\d{{4,}}(?={DEFAULT}$)", "", label) for label in labels - defaults.keys()
     }
     for label, entry in defaults.items():
-        alike = ({**entry, "label": known["label"]} == known for known in entries)
-        if label not in covered and not any(alike):
+        if label not in covered and not _is_among(entry, entries):
             entries.append(entry)
     return entries
+
+
+def _is_among(entry: Entry, entries: Iterable[Entry]) -> bool:
+    """Whether one of them has the same settings: with fresh seeds it would be the same models."""
+    return any({**entry, "label": known["label"]} == known for known in entries)
 
 
 def _confirmation_before(found: Results) -> StudySpec | None:
@@ -172,7 +177,7 @@ def _chosen(ranking: Ranking, asked: Asked) -> list[TrialRecord]:
                 raise FieldError(
                     "--trial", f"{record.name} is set aside: {reason}", "Choose another trial."
                 )
-        return list({record.name: record for record in named}.values())
+        return _distinct(named)
     if ranking.knee is None:
         raise SpecError(
             name,
@@ -189,12 +194,8 @@ def _distinct(records: Iterable[TrialRecord]) -> list[TrialRecord]:
     """The first of each group with equal values: with fresh seeds they would be identical."""
     found: dict[tuple[Any, ...], TrialRecord] = {}
     for record in records:
-        found.setdefault(_setting(record), record)
+        found.setdefault(record.setting, record)
     return list(found.values())
-
-
-def _setting(record: TrialRecord) -> tuple[Any, ...]:
-    return record.label, *sorted(record.params.items())
 
 
 def _first(ranking: Ranking) -> list[TrialRecord]:
@@ -217,10 +218,10 @@ def best(ranking: Ranking, count: int) -> list[TrialRecord]:
     first = _first(ranking)
     while left and len(taken) < count:
         layer = _distinct([*first, *front(left, ranking.study.objectives)])
-        settings = {_setting(record) for record in layer}
-        known = {_setting(record) for record in taken}
-        left = [record for record in left if _setting(record) not in settings]
-        fresh = [record for record in layer if _setting(record) not in known]
+        settings = {record.setting for record in layer}
+        known = {record.setting for record in taken}
+        left = [record for record in left if record.setting not in settings]
+        fresh = [record for record in layer if record.setting not in known]
         room = count - len(taken)
         taken += fresh if len(fresh) <= room else _spread(ranking, fresh, first, room)
         knee = ranking.knee_among(left)

@@ -190,6 +190,7 @@ def _front(gallery: Gallery) -> Drawn:
         gallery.ranking.knee,
         gallery.ranking.set_aside,
         study.recorded.too_few("validation"),
+        gallery.ranking.stands_for,
     )
     yield "front", figure
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,6 +72,7 @@ def draw_front(
     knee: TrialRecord | None = None,
     aside: Reasons = NONE,
     few: str = "",
+    equal: Collection[str] = (),
 ) -> Figure:
     """Every complete trial by its first two objectives; the front of all and its knee are marked.
 
@@ -79,10 +80,11 @@ def draw_front(
     its projection is no staircase. split: its size, in words, for the caption. With an
     analysis, trials on the front get interval bars, and markers whose area grows with their share.
     knee: by default that of the objectives. aside: trials set aside, which are not drawn but
-    counted. few: why there are no intervals, for the caption. Raises FieldError at `figure` if no
+    counted. few: why there are no intervals, for the caption. equal: trials that another with equal
+    predictions stands for, which are not drawn. Raises FieldError at `figure` if no
     trial is left.
     """
-    finished = _to_draw(records, aside)
+    finished = [record for record in _to_draw(records, aside) if record.name not in equal]
     front = pareto.front(finished, objectives)
     knee = knee or pareto.knee(front, objectives)
     assert knee is not None

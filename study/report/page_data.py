@@ -71,6 +71,7 @@ def gather(
     drawn, notes = diagrams(study, finished)
     drawings = curves(Gallery(study, records))
     on_front = {record.name for record in front}
+    stands_for = now.ranking.stands_for
     labels = [variant.label for variant in spec.variants]
     costs = spent(study, records)
     return {
@@ -92,7 +93,9 @@ def gather(
         "trials": [
             {
                 **_trial(record, labels, measured, analysis),
-                "front": record.name in on_front,
+                "front": stands_for.get(record.name, record.name) in on_front,
+                "title": " = ".join([record.name, *now.ranking.equals.get(record.name, ())]),
+                "same_as": stands_for.get(record.name),
                 "set_aside": now.ranking.set_aside.get(record.name),
                 **drawn.get(record.name, {}),
             }

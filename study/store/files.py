@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from study.store.history import Row, read_history
 from study.store.study import Study
 from study.store.trials import TrialRecord
-from trainables.files.digest import file_digest
+from trainables.files.digest import file_digest, known_digest
 from trainables.files.regular import NotAFile
 from trainables.machine import in_threads
 from trainables.problems import FieldError
@@ -75,6 +75,28 @@ def stored_predictions(study: Study, record: TrialRecord, keep: bool = False) ->
     if keep:
         study.kept[record.name] = found
     return found
+
+
+def equal_models(study: Study, records: Iterable[TrialRecord]) -> list[list[TrialRecord]]:
+    """The complete trials with equal predictions, in order, where there are two or more.
+
+    They are known by the sha256 of predictions.npz, which equal arrays are written with; where the
+    ledger has none, by that of the file.
+    """
+    found: dict[str, list[TrialRecord]] = {}
+    for record in records:
+        if record.state == "complete":
+            digest = record.digests.get(PREDICTIONS) or _digest_of_file(study, record)
+            if digest is not None:
+                found.setdefault(digest, []).append(record)
+    return [several for several in found.values() if len(several) > 1]
+
+
+def _digest_of_file(study: Study, record: TrialRecord) -> str | None:
+    try:
+        return known_digest(study.files(record) / PREDICTIONS)
+    except OSError:
+        return None
 
 
 def lost_predictions(study: Study, records: Iterable[TrialRecord]) -> dict[str, str]:

@@ -106,6 +106,11 @@ class TrialRecord:
         """`focal/0007`: its MLflow run, its directory under trials/, its name in every message."""
         return trial_name(self.label, self.number)
 
+    @property
+    def setting(self) -> tuple[Any, ...]:
+        """What it shares with the trials that differ from it by their seed alone."""
+        return self.label, *sorted(self.params.items())
+
     def directory(self, study: Path) -> Path:
         """That of its attempts, in the study's."""
         return trial_directory(study, self.label, self.number)

@@ -59,8 +59,12 @@ def front_table(
     objectives: Sequence[Objective],
     rows: int | None = None,
     analysis: Analysis | None = None,
+    equals: Mapping[str, Sequence[str]] | None = None,
 ) -> Table:
-    """The front by the first objective, best first; with `analysis`, also intervals and shares."""
+    """The front by the first objective, best first; with `analysis`, also intervals and shares.
+
+    equals: the trials with equal predictions, by the name of the one that stands for them.
+    """
     shown = records[:rows]
     more = f", {len(shown)} of {len(records)}" if len(shown) < len(records) else ""
     columns: dict[str, list[str]] = {}
@@ -78,7 +82,8 @@ def front_table(
     for place, record in enumerate(shown):
         values = (column[place] for column in columns.values())
         samples = "" if record.samples is None else human_count(record.samples)
-        made.add_row(record.name, *values, samples, short_params(record.params))
+        name = " = ".join([record.name, *(equals or {}).get(record.name, ())])
+        made.add_row(name, *values, samples, short_params(record.params))
     return made
 
 

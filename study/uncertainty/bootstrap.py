@@ -26,7 +26,6 @@ from study.uncertainty.intervals import (
     Interval,
     Resampled,
     intervals,
-    of_difference,
     percent,
     percentile,
     unseen,
@@ -46,6 +45,7 @@ from study.uncertainty.resampling import (
     mass_starts,
     too_few,
 )
+from study.uncertainty.side import Side, hits_of
 from study.uncertainty.smoothing import Smoothing
 from study.uncertainty.temperature import sums_after
 from trainables.machine import in_threads
@@ -211,32 +211,13 @@ def differences_from(
     }
 
 
-class _Side(NamedTuple):
-    """One trial of a comparison: its metrics, those of its resamples, and its sums."""
-
-    estimates: dict[str, float]
-    values: dict[str, Floats]
-    sample: Sums
-
-    def less(self, other: _Side, metric: str, level: float) -> Interval:
-        """The metric minus that of the other, whose wrong predictions may be missing too."""
-        name = plain_name(metric)
-        estimate = self.estimates[metric] - other.estimates[metric]
-        values = self.values[metric] - other.values[metric]
-        low, high = of_difference(name, estimate, values, widened(level, self.sample))
-        return Interval(
-            estimate,
-            low - unseen(other.sample, name, level),
-            high + unseen(self.sample, name, level),
-        )
-
-
 def _side(
     names: Collection[str], record: TrialRecord, predictions: Predictions, draws: Draws
-) -> _Side:
+) -> Side:
     parts = measured(predictions, draws, names)
     sample = next(iter(parts.values())).sample  # its hits survive a temperature
-    return _Side(estimates_of(parts), values_of(parts, names), sample)
+    hits = hits_of(predictions, draws.groups)
+    return Side(estimates_of(parts), values_of(parts, names), sample, hits)
 
 
 # ---- one trial -----------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ from study.uncertainty.bootstrap import (
 )
 from study.uncertainty.consistency import calibrated_sums
 from study.uncertainty.intervals import (
+    FRACTIONS,
     LEVEL,
     WITH_FLOOR,
     CalibrationInterval,
@@ -89,6 +90,7 @@ class _Parts(NamedTuple):
 
 
 MOST_SEEDS = 1000
+ROUNDING = 1e-7  # of accuracies in float32
 # A method's variance between seeds is its own and, with this weight, the mean of the methods
 # outside the pair: unequal spreads keep more from being lent, and two methods alone lend nothing.
 # Of two seeds, whose own variance tells little, it has the weight of one degree of freedom
@@ -104,6 +106,7 @@ class Methods:
     rows: Mapping[str, Seeds]
     level: float = LEVEL
     groups: float = math.inf  # see `effective_groups`
+    samples: int = 0  # of a fraction: how many there are, or groups of them; else 0
 
     def difference(self, one: str, other: str) -> Interval:
         """mean(one) - mean(other), with an interval simultaneous over all pairs.
@@ -114,7 +117,11 @@ class Methods:
         """
         first = self.rows[one]
         second = self.rows[other]
-        reach = math.sqrt(self._square(self._parts(one, other)))
+        parts = self._parts(one, other)
+        reach = math.sqrt(self._square(parts))
+        if self.samples and parts.samples < ROUNDING**2:  # no sample in which they differ
+            square = self._of_samples
+            reach = max(reach, square / (square + self.samples))  # Wilson's limit of a share of 0
         estimate = float(first.values.mean() - second.values.mean())
         return Interval(estimate, estimate - reach - second.unseen, estimate + reach + first.unseen)
 
@@ -274,7 +281,8 @@ def compare_methods(
     for metric in names:
         if all(metric in values for values in found):
             rows = {name: _seeds([one[metric] for one in of]) for name, of in by_method.items()}
-            compared[metric] = Methods(rows, level, effective_groups(draws.groups))
+            units = len(draws.counts) if plain_name(metric) in FRACTIONS else 0
+            compared[metric] = Methods(rows, level, effective_groups(draws.groups), units)
     return compared
 
 

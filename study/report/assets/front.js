@@ -194,7 +194,7 @@ function drawFront(page, study, view, width) {
     const node = s("path", { class: best ? "point best" : trial.set_aside ? "point aside" : "point", d: markOf(page, trial.method, best ? 6 : 4.5),
       transform: `translate(${left.toFixed(1)},${top.toFixed(1)})`, fill: colourOf(page, trial.method),
       role: "option", tabindex: "-1", "data-trial": trial.name, "aria-label":
-        `${trial.name}: ${x.label} ${valueText(x, trial)}, ${y.label} ${valueText(y, trial)}${best ? ", on the line" : ""}` });
+        `${trial.title}: ${x.label} ${valueText(x, trial)}, ${y.label} ${valueText(y, trial)}${best ? ", on the line" : ""}` });
     marks.append(node);
     drawn.points.set(trial.name, { node, trial, x: left, y: top });
   }
@@ -222,7 +222,7 @@ function beyondMark(page, drawn, view, trial, best) {
   const mark = s("path", { class: best ? "beyond best" : "beyond", d: "M0,-5L5,4H-5Z",
     transform: `translate(${x.toFixed(1)},${y.toFixed(1)}) rotate(${turned})`, stroke: colourOf(page, trial.method), fill: "none",
     role: "option", tabindex: "-1", "data-trial": trial.name, "aria-label":
-      `${trial.name}, outside the axes: ${view.x.label} ${valueText(view.x, trial)}, ${view.y.label} ${valueText(view.y, trial)}` });
+      `${trial.title}, outside the axes: ${view.x.label} ${valueText(view.x, trial)}, ${view.y.label} ${valueText(view.y, trial)}` });
   return { mark, x, y };
 }
 
@@ -279,7 +279,7 @@ const noiseRow = (study) => study.noise.reduce((most, row) => (!most || row.tria
 function tipOf(study, view, trial) {
   const method = study.methods[trial.method];
   return [
-    h("strong", {}, trial.name), method.name === method.label ? "" : ` ${method.name}`,
+    h("strong", {}, trial.title), method.name === method.label ? "" : ` ${method.name}`,
     h("dl", {},
       [view.x, view.y].flatMap((measure) => [h("dt", {}, measure.label), h("dd", {}, valueText(measure, trial))]),
       trial.share === undefined ? [] : [h("dt", {}, "on the Pareto front in"), h("dd", {}, `${shareText(trial.share)} of resamples`)],

@@ -11,8 +11,10 @@ function viewOf(study, id) {
   const second = [study.objectives[1], "ece", "nll", "accuracy"].find((name) => name && name !== x.name && named(name));
   return {
     id, measures: all, x, y: named(second) ?? all[1], hidden: new Set(), all: false, selected: study.answer?.trial ?? study.knee,
+    // Of trials with equal predictions, the first one shown.
     shows(trial) {
-      return !this.hidden.has(trial.method);
+      const first = trial.same_as && study.trials.find((each) => each.name === trial.same_as);
+      return !this.hidden.has(trial.method) && !(first && !this.hidden.has(first.method));
     },
     on(what, listener) {
       listeners[what].push(listener);

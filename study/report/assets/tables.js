@@ -99,7 +99,7 @@ function trialLink(page, study, view, trial) {
     event.preventDefault();
     view.select(trial.name);
     view.panel.focus();
-  } }, glyph(page, trial.method), trial.name);
+  } }, glyph(page, trial.method), trial.title);
 }
 
 // ---- methods, failures, noise
