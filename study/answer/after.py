@@ -166,7 +166,7 @@ def _model(
     return Model(
         row.name,
         method_of(confirmation.study, row.label),
-        settings_of(study, confirmation.study, row.records[0]),
+        settings_of(confirmation.study, row.records[0]),
         _over_seeds(study, [one.metrics for one in row.records], whole, "validation", level),
         _over_seeds(study, row.tests, networks, "test", level),
     )

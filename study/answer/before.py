@@ -114,7 +114,7 @@ def unconfirmed(found: Results, level: float) -> Answer:
 
 
 def _model(study: Study, record: TrialRecord, level: float) -> Model:
-    settings = settings_of(study, study, record)
+    settings = settings_of(study, record)
     values = _of_trial(study, record, level)
     return Model(record.name, method_of(study, record.label), settings, values)
 

@@ -100,12 +100,6 @@ class Answer:
         """Of the search, whose settings it has; None: there is none, or it is a default."""
         return None if self.choice is None else self.choice.names["trial"]
 
-    @property
-    def paragraphs(self) -> tuple[str, ...]:
-        """The sentences as one, then each part of the explanation after its heading."""
-        parts = (f"{part.heading}: {part.text}" for part in self.why)
-        return (" ".join(self.sentences), *parts)
-
     def to_plain(self) -> dict[str, object]:
         """The answer as JSON."""
         return {

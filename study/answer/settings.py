@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from study.answer.phrases import setting_text
-from study.schema.compatibility import leaves
-from study.schema.errors import SpecError
 from study.store.study import Study
 from study.store.trials import TrialRecord
-from trainables.problems import FieldError
 
 MOST_SHOWN = 5
 
@@ -19,20 +17,18 @@ def method_of(study: Study, label: str) -> str:
     return next(entry["name"] for entry in study.plain["methods"] if entry["label"] == label)
 
 
-def settings_of(search: Study, study: Study, record: TrialRecord) -> dict[str, object]:
-    """By path: all of its method and its bases, and whatever the search looks for in any method.
+def settings_of(study: Study, record: TrialRecord) -> dict[str, object]:
+    """By path: all of its method and its bases, and those outside it that were searched or pinned.
 
-    study: the record's, the search or its confirmation. Where this version cannot read the study's
-    spec, the values recorded with the trial.
+    study: the record's. From what is recorded, so that no code of one's own is imported.
     """
-    try:
-        config = dict(leaves(study.config_of(record).to_mapping()))
-        searched = {path for one in search.spec.variants for path in one.space.distributions}
-    except (SpecError, FieldError):
-        return dict(record.params)
-    named = {path for path in config if path.startswith("method.") and not path.endswith(".name")}
-    shown = [path for path in config if path in named or path in searched]
-    found = {path: config[path] for path in shown if config[path] is not None}
+    meaning: Any = (study.recorded.meaning or {}).get("methods", {})
+    own = meaning.get(record.label, {"fixed": {}, "space": {}})
+    found = {
+        path: value
+        for path, value in (own["fixed"] | own["space"]).items()
+        if not path.endswith(".name") and value is not None and not isinstance(value, dict)
+    }
     return {**found, **record.params}
 
 

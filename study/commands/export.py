@@ -186,4 +186,4 @@ def _why(found: Results, choice: Choice, level: float) -> tuple[str, ...]:
     said = answer(found, level)
     if said.choice is None or said.choice.record != choice.record:
         return ()
-    return said.paragraphs
+    return said.sentences

@@ -90,8 +90,8 @@ def export(
 ) -> Exported:
     """Register the trial's model as a version of `name`, or find that; point `alias` to it.
 
-    serves: TEMPERATURE or RAW; None: as the search says. answer: paragraphs for the card. level: of
-    the card's intervals, for a seed of a confirmation. by_hand: for what objectives, given
+    serves: TEMPERATURE or RAW; None: as the search says. answer: its sentences. level: of the
+    card's intervals, for a seed of a confirmation. by_hand: for what objectives, given
     afterwards, its user selected it; for card and tags. Raises ExportError if the model does not
     reproduce the measured probabilities, or cannot be registered, or if `alias` would lose its
     temperature unasked; as `confirmed_facts` does.

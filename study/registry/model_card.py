@@ -108,7 +108,7 @@ def _templates() -> Environment:
 
 
 def card(facts: Facts, name: str, answer: Sequence[str] = ()) -> str:
-    """The card of a model with these facts. answer: paragraphs that say why it was chosen."""
+    """The card of a model with these facts. answer: its sentences."""
     objectives = [Objective(**objective) for objective in facts["objectives"]]
     accuracy = facts["metrics_of_trial"]["accuracy"]
     context = {

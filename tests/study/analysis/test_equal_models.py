@@ -18,6 +18,7 @@ from study.engine.candidates import best
 from study.store.files import equal_models
 from study.store.study import Study
 from study.store.trials import TrialRecord
+from tests.study.answer.test_answer import every_part
 from tests.study.command_line import here, here_json
 from tests.study.made import made_study, random_predictions, trials_of, unwritten_study
 from trainables.outputs.predictions import Predictions
@@ -175,9 +176,11 @@ def test_a_model_is_not_compared_with_itself(
 
 
 def test_the_answer_compares_no_twin(three: Study) -> None:
-    sentences = " ".join(answer(results_of(three)).sentences)
-    assert "cross_entropy/0000" in sentences and "focal/0001 follows" in sentences
-    assert "focal/0000" not in sentences and "Cross-entropy's default" not in sentences
+    found = answer(results_of(three))
+    said = every_part(found)
+    assert "cross_entropy/0000" in said and "Next comes focal/0001" in said
+    assert "focal/0000" not in said
+    assert found.verdict == "is_default" and found.default is None
 
 
 def test_a_lost_file_leaves_its_twin(three: Study) -> None:
@@ -186,7 +189,7 @@ def test_a_lost_file_leaves_its_twin(three: Study) -> None:
     assert Ranking(three, three.records()).equals == {"focal/0000": ("cross_entropy/0000",)}
     said = answer(results_of(three))
     assert said.choice is not None and said.choice.record.name == "focal/0000"
-    assert not said.left_out and "Cross-entropy's default" not in " ".join(said.sentences)
+    assert not said.left_out and said.verdict == "is_default"
 
 
 def test_the_hypervolume_is_that_of_every_trial_whenever_it_ended(three: Study) -> None:

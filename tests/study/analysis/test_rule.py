@@ -11,7 +11,7 @@ from tests.study.made import unwritten_study
 
 
 def trial(number: int, **metrics: float) -> TrialRecord:
-    return TrialRecord("focal", number, "complete", {}, metrics)
+    return TrialRecord("focal", number, "complete", {"method.gamma": float(number)}, metrics)
 
 
 def study_of(**keys: object) -> Study:

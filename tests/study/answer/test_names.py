@@ -14,7 +14,7 @@ from study.report.comparison import ComparisonTable
 from study.report.page_confirmation import confirmed
 from study.report.paper_table import to_csv, to_markdown
 from study.terminal.console import OurConsole
-from tests.study.answer.test_answer import confirm, predictions, search
+from tests.study.answer.test_answer import confirm, every_part, predictions, search
 from tests.study.registry.test_model_card import section_of
 
 # focal/0000 was selected; cross_entropy/0000 too, and has its method's default values.
@@ -40,7 +40,7 @@ def test_a_model_has_one_name_in_everything_that_shows_it(
     block = _block(results, 100, 0.95)
     said = {
         "confirm": shown.export_text().replace(str(tmp_path), ""),
-        "answer": " ".join(answer(results).paragraphs),
+        "answer": every_part(answer(results)),
         "markdown": to_markdown(ComparisonTable((block,))),
         "csv": to_csv(ComparisonTable((block,))),
     }

@@ -99,7 +99,7 @@ def test_intervals_say_that_they_resample_patients(storage: Path) -> None:
     validation, test = (f"{counts[split]} patients" for split in ("validation", "test"))
     front = said("pareto", "many", "--bootstrap", 200, "--storage", storage)
     assert f"95% intervals from 200 resamples of {validation}" in front
-    assert f"({test}) of many.csv" in said("answer", "many", "--storage", storage)
+    assert f"({test}) of many.csv" in said("answer", "many", "--why", "--storage", storage)
     page = storage / "many.html"
     here("report", "many", "--output", page, "--bootstrap", 200, "--storage", storage)
     assert json.dumps(validation)[1:-1] in page.read_text()
@@ -132,7 +132,7 @@ def test_a_shift_set_that_shares_a_patient_is_a_caution_wherever_test_is_shown(
         pytest.fail("p0 is in test: choose another seed")
     caution = re.compile(r"shift later: 1 patient .*p0", re.IGNORECASE)
     assert caution.search(said("confirm", "many", "--pareto", "--seeds", 2, "--storage", storage))
-    assert caution.search(said("answer", "many", "--storage", storage))
+    assert caution.search(said("answer", "many", "--why", "--storage", storage))
     assert caution.search(said("report", "many", "--format", "md", "--storage", storage))
 
 
@@ -149,7 +149,7 @@ def test_too_few_patients_give_no_intervals_and_every_place_says_why(storage: Pa
     few_of_test = f"{counts['test']} {FEW}"
     plan = said("plan", storage / "few.yaml", "--storage", storage)
     assert f"validation has {counts['validation']} patients, too few for intervals" in plan
-    answer = said("answer", "few", "--storage", storage)
+    answer = said("answer", "few", "--why", "--storage", storage)
     assert f"(no intervals: {few_of_test})" in answer and few in answer
     assert "[" not in answer
     front = said("pareto", "few", "--bootstrap", 200, "--storage", storage)

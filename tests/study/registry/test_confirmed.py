@@ -55,7 +55,8 @@ def test_a_confirmed_seed_is_registered_with_what_all_its_seeds_do_on_test(confi
         assert high - low == pytest.approx(
             4 * (test["accuracy"] * (1 - test["accuracy"]) / 359) ** 0.5, rel=0.1
         )
-        floors = re.findall(r"\(0\.\d{4} to 0\.\d{4}\), floor \.\d{3} \[\.\d{3}, \.\d{3}\]", line)
+        ranged = r"0\.\d{3} \[0[.\d]*, 0\.\d{3}\]"
+        floors = re.findall(f"{ranged}, floor {ranged}", line)
         assert len(floors) == 2  # of ECE, both ways
     assert "Floor: what a perfectly calibrated model" in card
     found = json.loads(here("verify", "models:/m/1", "--storage", confirmed, "--json"))

@@ -173,7 +173,7 @@ def test_the_answer_comes_first_on_the_card_and_makes_no_other_version(trained: 
     version = trained.version(found)
     title, empty, *rest = version.description.splitlines()
     assert title.startswith("# told") and empty == ""
-    assert rest[:2] == ["## Why this model", "Take focal/0003."]
+    assert rest[:2] == ["## Why this model", "Take focal/0003. It is the only trial."]
     assert (trained.artifacts(found) / "calstudy" / "card.md").read_text() == version.description
     assert not any("Take" in value for value in version.tags.values())
     assert exported(trained, "told") == replace(found, created=False)

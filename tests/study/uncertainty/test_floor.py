@@ -8,7 +8,7 @@ from pytest import approx
 from scipy.stats import binom
 
 from study.uncertainty.bootstrap import measured
-from study.uncertainty.intervals import WITH_FLOOR, CalibrationInterval, Floor, intervals
+from study.uncertainty.intervals import WITH_FLOOR, intervals
 from study.uncertainty.methods import NetworkPredictions, floors_over_seeds, mean_over_seeds
 from study.uncertainty.resampling import Draws
 from tests.study.uncertainty.test_bootstrap import case
@@ -102,17 +102,3 @@ def test_over_seeds_it_is_the_mean_of_theirs():
         networks, wanted, 200
     )
     assert floors_over_seeds([], wanted) == {}
-
-
-def test_it_is_written_short():
-    assert str(Floor(0.0134, 0.0081, 0.0195)) == ".013 [.008, .019]"
-    assert str(Floor(0.5, 0.0, 1.0)) == ".500 [.000, 1.000]"
-    estimate, low, high = found = CalibrationInterval(
-        0.02, 0.0, 0.03, Floor(0.0134, 0.0081, 0.0195)
-    )
-    assert (estimate, low, high) == (0.02, 0.0, 0.03)
-    assert found.ends() == {
-        "low": 0.0,
-        "high": 0.03,
-        "floor": {"mean": 0.0134, "low": 0.0081, "high": 0.0195},
-    }
