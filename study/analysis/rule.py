@@ -24,8 +24,8 @@ SHARE_OF_NLL = 0.5  # of a unit of NLL; none where NLL is an objective
 class TakenTrial:
     """The trial that the rule takes from some, and the next.
 
-    following: of those with other settings, the one with the lowest sum. by: the metric in which it
-    falls behind most; both absent where there is none.
+    following: of the others, without repeats of its searched values, the one with the lowest sum.
+    by: the metric in which it falls behind most; both absent where there is none.
     """
 
     taken: TrialRecord
@@ -44,7 +44,9 @@ def decide(study: Study, records: Sequence[TrialRecord]) -> TakenTrial | None:
     costs = [in_units(study, record) for record in measured]
     ranked = sorted(range(len(measured)), key=lambda place: math.fsum(costs[place].values()))
     first = ranked[0]
-    others = (each for each in ranked if measured[each].setting != measured[first].setting)
+    taken = measured[first]
+    alike = [record for record in measured if taken.params and record.setting == taken.setting]
+    others = (each for each in ranked[1:] if measured[each] not in alike)
     second = next(others, None)
     if second is None:
         return TakenTrial(measured[first], None, "")

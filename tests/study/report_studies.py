@@ -60,6 +60,10 @@ class Confirmed:
     def name(self) -> str:
         return self.label if self.candidate is None else self.candidate.name
 
+    @property
+    def networks(self) -> tuple[str, ...]:
+        return tuple(record.name for record in self.records)
+
 
 @dataclass(frozen=True)
 class Confirmation:

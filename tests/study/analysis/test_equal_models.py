@@ -175,9 +175,10 @@ def test_a_model_is_not_compared_with_itself(
 
 
 def test_the_answer_compares_no_twin(three: Study) -> None:
-    sentences = " ".join(answer(results_of(three)).sentences)
-    assert "cross_entropy/0000" in sentences and "focal/0001 follows" in sentences
-    assert "focal/0000" not in sentences and "Cross-entropy's default" not in sentences
+    found = answer(results_of(three))
+    said = "\n".join([*found.sentences, *(part.text for part in found.why)])
+    assert "Take cross_entropy/0000" in said and "Next comes focal/0001" in said
+    assert "focal/0000" not in said and found.default is None and not found.words
 
 
 def test_a_lost_file_leaves_its_twin(three: Study) -> None:
