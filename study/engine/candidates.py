@@ -123,21 +123,16 @@ def _with_wanted(known: list[Entry], candidates: list[TrialRecord], search: Stud
         if not labels & {label, default_label(label)}:
             entry = {**_candidate(search.spec, record), "label": default["label"]}
             both = entry == default and _label(default) not in labels
-            if not _is_among(entry, entries):
-                entries.append({**entry, "label": default_label(label) if both else label})
+            entries.append({**entry, "label": default_label(label) if both else label})
     labels = set(map(_label, entries))
     covered = labels | {
         re.sub(rf"_\d{{4,}}(?={DEFAULT}$)", "", label) for label in labels - defaults.keys()
     }
     for label, entry in defaults.items():
-        if label not in covered and not _is_among(entry, entries):
+        alike = ({**entry, "label": known["label"]} == known for known in entries)
+        if label not in covered and not any(alike):
             entries.append(entry)
     return entries
-
-
-def _is_among(entry: Entry, entries: Iterable[Entry]) -> bool:
-    """Whether one of them has the same settings: with fresh seeds it would be the same models."""
-    return any({**entry, "label": known["label"]} == known for known in entries)
 
 
 def _confirmation_before(found: Results) -> StudySpec | None:

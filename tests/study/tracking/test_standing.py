@@ -41,7 +41,9 @@ def trial(values: tuple[float, float] | None) -> Trial:
 @pytest.fixture
 def study(storage: Path) -> Study:
     trials = {"focal": [trial(each) for each in MEASURED]}
-    return made_study(storage, "small", trials, predictions=lambda *of: random_predictions(0))
+    return made_study(
+        storage, "small", trials, predictions=lambda _, number: random_predictions(number)
+    )
 
 
 def uri_of(study: Study) -> str:
@@ -77,7 +79,7 @@ def with_another(study: Study, values: tuple[float, float]) -> Study:
     metrics, rows = trial(values)
     files = study.directory / "trials" / "focal" / f"{number:04d}" / "attempt-1"
     files.mkdir(parents=True)
-    random_predictions(0).save(files / "predictions.npz")
+    random_predictions(number).save(files / "predictions.npz")
     (files / "history.json").write_text(str(rows).replace("'", '"'))
     ledger.begin_attempt("focal", number)
     digests = {file.name: file_digest(file) for file in files.iterdir()}
