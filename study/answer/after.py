@@ -246,6 +246,11 @@ def _others(
         for word in WORDS_IN_ORDER
     ]
     said = [f"On {size:,} validation {unit}, {'; '.join(filter(None, lines))}."]
+    if seeds == 2 and "guard" not in confirmation.study.plain:  # of a version without it
+        said.append(
+            "An earlier version began this confirmation: the words are computed anew, and two seeds"
+            " now borrow more of the variance of the others."
+        )
     resolution = resolution_of(study, methods, size, seeds)
     if resolution is not None:
         said.append(resolution.in_words(size, seeds, len(known), unit))

@@ -525,6 +525,20 @@ def test_the_json_has_model_default_and_verdict(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_words_of_an_earlier_confirmation_are_said_to_be_computed_anew(tmp_path: Path) -> None:
+    study = search(tmp_path)
+    two = {label: networks[:2] for label, networks in ROWS.items()}
+    confirm(study, two, two)
+    heading = "Beside the other confirmed models"
+    assert "computed anew" not in explained(answer(results_of(study)), heading)
+    file = tmp_path / "small-confirm" / "study.yaml"
+    plain = strict_yaml.read(file)
+    del plain["guard"]
+    file.write_text(strict_yaml.dump(plain))
+    assert explained(answer(results_of(study)), heading).count("computed anew") == 1
+
+
+@pytest.mark.slow
 def test_one_seed_each_is_not_compared(tmp_path: Path) -> None:
     study = search(tmp_path)
     single = {label: networks[:1] for label, networks in ROWS.items()}
