@@ -180,9 +180,10 @@ def metrics_table(
     for name in dict.fromkeys(name.removeprefix(metrics.AFTER_TEMPERATURE) for name in found):
         row = []
         for each in (name, metrics.AFTER_TEMPERATURE + name):
-            row.append(_number(found.get(each)))
+            known = None if intervals is None else intervals.get(each)
+            row.append(_number(found.get(each), known))
             if intervals is not None:
-                row += _ends(intervals.get(each))
+                row += _ends(known)
         made.add_row(name, *row)
     return made
 
@@ -266,8 +267,14 @@ def two_specs_table(differences: Mapping[str, tuple[str, str]], one: str, other:
     return made
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None or math.isnan(value) else f"{value:.6f}"
+def _number(value: float | None, known: Interval | None = None) -> str:
+    """Six digits; of a value with an interval, those that it supports."""
+    from study.uncertainty.forms import digits_for
+
+    if value is None or math.isnan(value):
+        return "-"
+    digits = 6 if known is None else digits_for(known.low, known.high)
+    return f"{value:.{digits}f}"
 
 
 def finite(values: dict[str, float]) -> dict[str, float | None]:

@@ -101,7 +101,7 @@ def test_intervals(capsys: CaptureFixture[str], files: dict[str, Path]) -> None:
         capsys, files["B"], "--metrics", "accuracy,skce", "--intervals", "--interval", 90
     )
     assert (
-        f"[{ends[0]:.4f}, {ends[1]:.4f}]" in shown
+        f"{share:.2f}  [{ends[0]:.2f}, {ends[1]:.2f}]" in shown
         and "90% interval" in shown
         and "rejected at 5%" in shown
     )

@@ -69,7 +69,7 @@ def test_only_the_files_count_once_the_study_has_begun(
     monkeypatch.setattr(Photos, "__getitem__", None)
     opened = Study.open(first / "mine")
     assert opened.run(trials=3).trials().state.tolist() == ["complete"] * 3
-    assert "of mine/data" in str(opened.answer())
+    assert any("of mine/data" in part.text for part in opened.answer().why)
     confirmed = opened.confirm(trials=["focal/0000"], seeds=1)
     assert confirmed.trials().test_ece.notna().all()
     assert "path: ../mine/data" in (confirmed.directory / "study.yaml").read_text()
