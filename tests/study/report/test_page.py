@@ -224,7 +224,7 @@ def test_pointing_at_a_trial_shows_its_values_and_settings(page: Page, approved:
     tip = page.one(".tip").text
     assert tip.startswith("focal/0000")
     assert (
-        "0.9300 [0.9200, 0.9400]" in tip
+        "0.930 [0.920, 0.940]" in tip
         and "0.0300 [0.0200, 0.0400]" in tip
         and "75% of resamples" in tip
     )
@@ -494,17 +494,17 @@ def test_a_floor_stands_beside_its_error_and_is_explained(page: Page, approved: 
         row for row in page.all(".trials tbody tr") if row.get_attribute("data-row") == "focal/0001"
     )
     assert (
-        "0.0200 [0.0100, 0.0300]\nfloor .013 [.008, .019]" in row.text
+        "0.020 [0.010, 0.030]\nfloor 0.013 [0.008, 0.019]" in row.text
         and row.text.count("floor") == 1
     )
     page.driver.execute_script("document.querySelector('[data-row=\"focal/0001\"] a').click()")
     (ece,) = (line for line in page.all(".panel .numbers tbody tr") if line.text.startswith("ECE"))
     assert [each.text for each in ece.find_elements(CSS, ".floor")] == [
-        "floor .013 [.008, .019]",
+        "floor 0.013 [0.008, 0.019]",
         "floor .023 [.018, .029]",
     ]
     ActionChains(page.driver).move_to_element(page.point("focal/0000")).perform()
-    assert "0.0300 [0.0200, 0.0400], floor .013 [.008, .019]" in page.one(".tip").text
+    assert "0.030 [0.020, 0.040], floor 0.013 [0.008, 0.019]" in page.one(".tip").text
     first, second = page.all(".confirmed tbody tr")
     assert [each.text[:10] for each in first.find_elements(CSS, ".floor")] == [
         "floor .013",
