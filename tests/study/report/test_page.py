@@ -225,7 +225,7 @@ def test_pointing_at_a_trial_shows_its_values_and_settings(page: Page, approved:
     assert tip.startswith("focal/0000")
     assert (
         "0.930 [0.920, 0.940]" in tip
-        and "0.0300 [0.0200, 0.0400]" in tip
+        and "0.030 [0.020, 0.040]" in tip
         and "75% of resamples" in tip
     )
     whiskers = page.sentence(".front figcaption", "90% intervals")
@@ -501,14 +501,14 @@ def test_a_floor_stands_beside_its_error_and_is_explained(page: Page, approved: 
     (ece,) = (line for line in page.all(".panel .numbers tbody tr") if line.text.startswith("ECE"))
     assert [each.text for each in ece.find_elements(CSS, ".floor")] == [
         "floor 0.013 [0.008, 0.019]",
-        "floor .023 [.018, .029]",
+        "floor 0.023 [0.018, 0.029]",
     ]
     ActionChains(page.driver).move_to_element(page.point("focal/0000")).perform()
     assert "0.030 [0.020, 0.040], floor 0.013 [0.008, 0.019]" in page.one(".tip").text
     first, second = page.all(".confirmed tbody tr")
-    assert [each.text[:10] for each in first.find_elements(CSS, ".floor")] == [
-        "floor .013",
-        "floor .023",
+    assert [each.text[:11] for each in first.find_elements(CSS, ".floor")] == [
+        "floor 0.013",
+        "floor 0.023",
     ]
     assert not second.find_elements(CSS, ".floor")
     (note,) = re.findall(r"Floor: .*", page.one("#study-1-confirmation").text)
