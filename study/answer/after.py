@@ -42,7 +42,7 @@ from study.answer.registering import registering
 from study.answer.said import Answer, Model, Values
 from study.answer.serving import other_way
 from study.answer.settings import method_of, settings_of, shown_settings
-from study.answer.verdict import NO_INTERVALS, PLAIN, reversed_words, verdict
+from study.answer.verdict import NO_INTERVALS, PLAIN, verdict
 from study.store.confirmed import matters_at_opening
 from study.store.files import lost_predictions
 from study.store.study import Study
@@ -74,7 +74,7 @@ def confirmed(found: Results, confirmation: Confirmation, level: float) -> Answe
     default = _default(confirmation)
     # A model is not compared with itself: those of equal networks are one.
     beside = None if default is None or default.networks == row.networks else default
-    words = reversed_words(_words_for_default(study, row, beside, networks, level))
+    words = _words_beside(study, row, beside, networks, level)
     models = {
         each.label: _model(found, confirmation, each, networks[each.label], level)
         for each in (row, beside)
@@ -85,19 +85,9 @@ def confirmed(found: Results, confirmation: Confirmation, level: float) -> Answe
     # The seed to register; another's file decides no more than intervals.
     unreadable = lost_predictions(choice.study, [choice.record])
     lost |= named(unreadable)
-    why_not = ""
-    if beside is not None:
-        why_not = study.recorded.too_few("test") or NO_INTERVALS
-        if min(len(networks[each.label]) for each in (row, beside)) < 2:
-            why_not = "each needs two seeds or more"
     is_default = beside is None and default is not None
-    code, about = verdict(words, is_default, why_not)
-    cautions = [lost_seeds(choice.study, lost)] if lost else []
-    if unreadable:
-        cautions.append(f"{choice.record.name}, its seed to export, can only be exported then.")
-    cautions += [*filter(None, [_changed_matters(study)]), *cautions_of(found)]
-    if not unreadable:
-        cautions += filter(None, [doubt(choice)])
+    code, about = verdict(words, is_default, _why_not(study, row, beside, networks))
+    cautions = _cautions(found, choice, lost, registered=not unreadable)
     many = f"{len(rows)} confirmed models that count"
     noun = study.recorded.noun
     seeds = seeds_text(study, len(row.records), len(networks[row.label]))
@@ -138,6 +128,28 @@ def confirmed(found: Results, confirmation: Confirmation, level: float) -> Answe
         words,
         lost,
     )
+
+
+def _why_not(study: Study, row: Confirmed, default: Confirmed | None, networks: Networks) -> str:
+    """Why the row would not be compared with cross-entropy's default; empty without that."""
+    if default is None:
+        return ""
+    if min(len(networks[each.label]) for each in (row, default)) < 2:
+        return "each needs two seeds or more"
+    return study.recorded.too_few("test") or NO_INTERVALS
+
+
+def _cautions(
+    found: Results, choice: Choice, lost: Mapping[str, str], registered: bool
+) -> list[str]:
+    """registered: whether the seed to export can be."""
+    said = [lost_seeds(choice.study, lost)]
+    if not registered:
+        said.append(f"{choice.record.name}, its seed to export, can only be exported then.")
+    said += [_changed_matters(found.study), *cautions_of(found)]
+    if registered:
+        said.append(doubt(choice))
+    return [*filter(None, said)]
 
 
 def _next(study: Study, choice: Choice, registered: bool) -> list[tuple[str, str]]:
@@ -265,14 +277,14 @@ def _default(confirmation: Confirmation) -> Confirmed | None:
     return next(defaults, None)
 
 
-def _words_for_default(
+def _words_beside(
     study: Study,
     row: Confirmed,
     default: Confirmed | None,
     networks: Networks,
     level: float,
 ) -> dict[str, str]:
-    """The words for cross-entropy's default beside the row on test; empty with none to compare."""
+    """The words for the row beside cross-entropy's default on test; empty with none to compare."""
     if default is None or study.recorded.too_few("test"):
         return {}
     pair = {label: networks[label] for label in (row.label, default.label)}
@@ -281,7 +293,7 @@ def _words_for_default(
     names = [one.metric for one in study.served]
     compared = compare_methods(pair, names, level=level_of_each(level, names))
     differences = {
-        name: methods.difference(default.label, row.label) for name, methods in compared.items()
+        name: methods.difference(row.label, default.label) for name, methods in compared.items()
     }
     return words_for(differences, study.matters)
 

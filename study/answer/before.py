@@ -31,7 +31,7 @@ from study.answer.phrases import (
 )
 from study.answer.said import Answer, Model, Values
 from study.answer.settings import method_of, settings_of, shown_settings
-from study.answer.verdict import NO_INTERVALS, PLAIN, reversed_words, verdict
+from study.answer.verdict import NO_INTERVALS, PLAIN, verdict
 from study.store.confirmed import can_confirm_itself
 from study.store.files import PREDICTIONS, lost_predictions
 from study.store.spending import not_begun
@@ -58,8 +58,9 @@ def unconfirmed(found: Results, level: float) -> Answer:
     uncompared = lost_predictions(study, [beside] if beside else [])
     words = {}
     if beside is not None and not uncompared:
-        words = reversed_words(_words_for_default(study, record, beside, level))
+        words = _words_beside(study, record, beside, level)
     model = _model(study, record, level)
+    default_model = None if beside is None or uncompared else _model(study, beside, level)
     noun = study.recorded.noun
     for_now = ", for now"
     if taken.better is not None:
@@ -75,11 +76,6 @@ def unconfirmed(found: Results, level: float) -> Answer:
     cautions = [*filter(None, [" ".join(lost_text), *cautions_of(found), doubt(choice)])]
     whose = " and have predictions" if taken.lost else ""
     many = f"{counted(taken.count, 'trial')} that count{whose}"
-    following = [_confirms(found)]
-    if study.given is not None and following[0][0] == study.command("confirm"):
-        following = next_for(study, choice)
-    if found.lacking:
-        following.insert(0, resume(found))
     settings = shown_settings(record, model.settings)
     return Answer(
         lines_of(
@@ -89,14 +85,14 @@ def unconfirmed(found: Results, level: float) -> Answer:
             about,
             cautions,
         ),
-        tuple(following),
+        tuple(_next(found, choice)),
         tuple(
             filter(
                 None,
                 [
                     part("How it was selected", rule_text(study, taken.decision, many)),
                     part("How sure", *_how_sure(found, model.validation, level)),
-                    part(f"Beside {PLAIN}", *_beside(study, beside, words, uncompared, level)),
+                    part(f"Beside {PLAIN}", *_beside(study, default_model, words, uncompared)),
                     temperature_part(found, choice, level, other=not taken.lost),
                     part("Left out", *asides(found)),
                     part("Cautions", *cautions),
@@ -105,7 +101,7 @@ def unconfirmed(found: Results, level: float) -> Answer:
         ),
         choice,
         model,
-        None if beside is None or uncompared else _model(study, beside, level),
+        default_model,
         study.serves,
         code,
         words,
@@ -137,17 +133,16 @@ def _how_sure(found: Results, values: Values, level: float) -> list[str]:
 
 def _beside(
     study: Study,
-    default: TrialRecord | None,
+    default: Model | None,
     words: Mapping[str, str],
     uncompared: Mapping[str, str],
-    level: float,
 ) -> list[str]:
     """The words and values of cross-entropy's default, or why there are none."""
-    if default is None:
-        return []
     for name, problem in uncompared.items():
         return [f"Not compared with {name}: its {PREDICTIONS} {problem}. {mend_of(study, [name])}"]
-    values = f"{default.name} has {values_text(_of_trial(study, default, level))}."
+    if default is None:
+        return []
+    values = f"{default.name} has {values_text(default.validation)}."
     if not words:
         return [values]
     return [
@@ -155,6 +150,17 @@ def _beside(
         f"Beside it the model is {words_text(words)}. That compares two trained networks on these"
         f" {study.recorded.noun}: it does not allow for what another seed would change.",
     ]
+
+
+def _next(found: Results, choice: Choice) -> list[tuple[str, str]]:
+    """What to do next: first to end the search, then to confirm."""
+    study = found.study
+    following = [_confirms(found)]
+    if study.given is not None and following[0][0] == study.command("confirm"):
+        following = next_for(study, choice)
+    if found.lacking:
+        following.insert(0, resume(found))
+    return following
 
 
 def _confirms(found: Results) -> tuple[str, str]:
@@ -177,10 +183,10 @@ def _default(found: Results) -> TrialRecord | None:
     return next((one for one in ranking.eligible if one.name in names), None)
 
 
-def _words_for_default(
+def _words_beside(
     study: Study, record: TrialRecord, default: TrialRecord, level: float
 ) -> dict[str, str]:
-    """The words for cross-entropy's default beside the trial, by objective.
+    """The words for the trial beside cross-entropy's default, by objective.
 
     About two trained networks, by samples alone: one seed does not show what another would change.
     """
@@ -189,7 +195,7 @@ def _words_for_default(
         return {}
     each = level_of_each(level, wanted)
     differences = {
-        name: differences_from(study, record, [default], name, level=each)[default.name]
+        name: differences_from(study, default, [record], name, level=each)[record.name]
         for name in wanted
     }
     return words_for(differences, study.matters)

@@ -9,13 +9,7 @@ from study.answer.said import IS_DEFAULT, NOT_COMPARED, VERDICTS
 from study.uncertainty.words import AS_GOOD, BETTER, NOT_TOLD, WORSE, overall
 
 NO_INTERVALS = "its objectives have no intervals"
-REVERSED = {BETTER: WORSE, WORSE: BETTER}
 PLAIN = "plain cross-entropy"
-
-
-def reversed_words(words: Mapping[str, str]) -> dict[str, str]:
-    """The words for a model beside another, from those for the other beside it."""
-    return {name: REVERSED.get(word, word) for name, word in words.items()}
 
 
 def verdict(words: Mapping[str, str], is_default: bool, why_not: str) -> tuple[str, str]:

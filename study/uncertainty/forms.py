@@ -39,7 +39,7 @@ def value_text(value: Interval | float, cell: bool = False) -> str:
     digits = digits_for(value.low, value.high)
     estimate = number(value.estimate, digits)
     low, high = ends(value)
-    if value.low < value.estimate < value.high and estimate not in (low, high):
+    if _is_inside(value):
         return f"{estimate} [{low}, {high}]"
     if value.low == value.high:
         return estimate
@@ -59,6 +59,12 @@ def value_text(value: Interval | float, cell: bool = False) -> str:
     )
 
 
+def _is_inside(value: Interval) -> bool:
+    """Whether the estimate lies between the ends, as they are printed too."""
+    estimate = number(value.estimate, digits_for(value.low, value.high))
+    return value.low < value.estimate < value.high and estimate not in ends(value)
+
+
 def ends(value: Interval) -> tuple[str, str]:
     """The ends of an interval, with the digits that it supports."""
     digits = digits_for(value.low, value.high)
@@ -68,7 +74,7 @@ def ends(value: Interval) -> tuple[str, str]:
 def bounds(value: Interval) -> str:
     """The interval of a value in another column: `[0.950, 0.988]`, or the bound that it is."""
     low, high = ends(value)
-    if value.low < value.estimate < value.high:
+    if _is_inside(value):
         return f"[{low}, {high}]"
     if value.low in (0.0, value.estimate):
         return f"≤ {high}"

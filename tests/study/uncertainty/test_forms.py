@@ -49,6 +49,7 @@ def test_a_value_without_one_has_four_digits() -> None:
 def test_what_stands_in_other_columns() -> None:
     assert bounds(Interval(0.5, 0.35, 0.61)) == "[0.35, 0.61]"
     assert bounds(Interval(0.0348, 0.0, 0.0348)) == "≤ 0.035"
+    assert bounds(Interval(0.0348, 0.0, 0.0349)) == "≤ 0.035"
     assert bounds(Interval(1.0, 0.99, 1.0)) == "≥ 0.990"
     assert floor_text(Floor(0.0134, 0.0081, 0.0195)) == "0.013 [0.008, 0.019]"
     assert difference_text(Interval(-0.012, -0.02, 0.004)) == "-0.012 [-0.020, +0.004]"
