@@ -130,6 +130,10 @@ class Method(Settings, ABC):
         """The method needs a meta split, carved from train."""
         return False
 
+    def meta_size(self, batch_size: int) -> int:
+        """Samples of the meta split in a step; of a smaller split, all."""
+        return batch_size
+
     @property
     def tensors_only(self) -> bool:
         """The hooks of a batch keep to tensors. Of this package's methods that is tested."""
@@ -233,6 +237,10 @@ class Method(Settings, ABC):
         """Values of the method's own for an epoch's row: numbers or 0-dimensional tensors."""
         return {}
 
+    def remark(self, row: Mapping[str, float]) -> str | None:
+        """What to tell a user, once in a trial, of an epoch's row; None: nothing."""
+        return None
+
 
 @dataclass(frozen=True)
 class Wrapper(Method, ABC):
@@ -251,6 +259,9 @@ class Wrapper(Method, ABC):
     @property
     def needs_meta(self) -> bool:
         return self.base.needs_meta
+
+    def meta_size(self, batch_size: int) -> int:
+        return self.base.meta_size(batch_size)
 
     @property
     def tensors_only(self) -> bool:
@@ -292,6 +303,9 @@ class Wrapper(Method, ABC):
 
     def measured(self, state: State) -> Mapping[str, float | Tensor]:
         return self.base.measured(state)
+
+    def remark(self, row: Mapping[str, float]) -> str | None:
+        return self.base.remark(row)
 
     def overrides(self, hook: str) -> bool:
         if getattr(type(self), hook) is getattr(Wrapper, hook):  # forwarded

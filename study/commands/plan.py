@@ -350,7 +350,7 @@ def _print_explained(study: StudySpec) -> None:
 
 
 def _print_data(study: StudySpec, prepared: Prepared) -> None:
-    from study.engine.preparation import texts_lines
+    from study.engine.preparation import meta_lines, texts_lines
     from trainables.loading.trial_data import sample_bytes
 
     groups = {name: "" for name in prepared.sizes}
@@ -373,7 +373,7 @@ def _print_data(study: StudySpec, prepared: Prepared) -> None:
             f"masks: {labelled} of a train image's pixels are labelled; metrics are of rows, at"
             f" most 1,024 of an image, so that images weigh alike: {rows}"
         )
-    for line in texts_lines(study, prepared):
+    for line in (*texts_lines(study, prepared), *meta_lines(study, prepared)):
         console.say(line)
     if inputs.columns:
         console.say(f"columns: {columns_text(inputs.columns)}")

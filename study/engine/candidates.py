@@ -286,6 +286,7 @@ def _label(entry: Entry) -> str:
 
 
 def _entry(variant: Variant, label: str, values: dict[str, Value]) -> Entry:
+    values = {**variant.kept_values, **values}
     entry = {**variant.to_mapping(), "label": label, "values": dict(sorted(values.items()))}
     entry.pop("try_first", None)  # nothing is searched
     return entry

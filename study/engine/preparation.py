@@ -356,6 +356,18 @@ def texts_lines(spec: StudySpec, prepared: Prepared) -> Iterator[str]:
         yield f"words of shift.{name}: {share:.1%} are outside the vocabulary"
 
 
+def meta_lines(spec: StudySpec, prepared: Prepared) -> Iterator[str]:
+    """What `plan` says of the meta samples in each step of the methods that learn on them."""
+    noun = prepared.input_shape.noun
+    for variant in spec.variants:
+        if variant.method.needs_meta:
+            batch = spec.trial(variant.label).batch_size
+            there = int(meta_of(prepared, spec.data.meta, spec.seed).sum())
+            asked = variant.method.meta_size(batch)
+            taken = f"{asked:,}" if asked < there else f"all {there:,} (of up to {asked:,})"
+            yield f"{variant.label}: each step takes {taken} meta {noun} beside {batch:,} of train"
+
+
 def _too_small(data: Dataset, prepared: Prepared) -> Iterator[str]:
     unit = data.unit or prepared.input_shape.noun
     for split in ("validation", "test"):

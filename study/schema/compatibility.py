@@ -10,6 +10,11 @@ from search_spaces import strict_yaml
 from study.schema.errors import SpecError
 from trainables.plain import Plain, Value
 
+# What a method's trials meant before it had these fields, where that is not the default.
+BEFORE: dict[str, dict[str, Value]] = {
+    "gamma_net": {"length": "free", "meta_batch": "batch_size"},
+    "meta_l2": {"meta_batch": "batch_size"},
+}
 A_FILE = "a file"  # in place of its path, which may change
 
 
@@ -56,18 +61,35 @@ def leaves(plain: Mapping[str, Plain], prefix: str = "") -> list[tuple[str, Plai
 class RecordedSpace:
     """A label's space as a study recorded it.
 
-    parts: the names of its method and bases, by path. space: its ranges and pins, in plain values.
-    named: which of these its file named, so that they are not from search_spaces/. defaults: its
-    settings to try first. own, published: as in a MethodMeaning.
+    fixed: the names of its method and bases and their values that are not searched, by path. space:
+    its ranges and pins, in plain values. named: the paths that its file named, so that they are no
+    recommendation or default. defaults: its settings to try first. own, published: as in a
+    MethodMeaning.
     """
 
-    parts: dict[str, Plain]
+    fixed: dict[str, Plain]
     space: dict[str, Plain]
     named: frozenset[str]
     search_optimizer: bool
     defaults: list[dict[str, Value]]
     own: list[dict[str, Value]] = field(default_factory=list)
     published: list[dict[str, Value]] = field(default_factory=list)
+
+    @property
+    def parts(self) -> dict[str, Plain]:
+        """The names of its method and bases, by path."""
+        return {path: name for path, name in self.fixed.items() if path.endswith(".name")}
+
+    @property
+    def unwritten(self) -> dict[str, Plain]:
+        """The values that are defaults of its method and bases, as they were then."""
+        found = {
+            path.removesuffix("name") + field: value
+            for path, name in self.parts.items()
+            for field, value in BEFORE.get(str(name), {}).items()
+        }
+        found |= {path: value for path, value in self.fixed.items() if path not in self.parts}
+        return {path: value for path, value in found.items() if path not in self.named}
 
 
 def recorded_spaces(
@@ -84,9 +106,8 @@ def recorded_spaces(
         own = entry.get("values")
         values = own if isinstance(own, Mapping) else {}
         named = frozenset((*ranges, *values, *_fixed(entry, "method")))
-        names = {path: name for path, name in parts.fixed.items() if path.endswith(".name")}
         found[label] = RecordedSpace(
-            names, parts.space, named, on, parts.defaults, parts.own, parts.published
+            parts.fixed, parts.space, named, on, parts.defaults, parts.own, parts.published
         )
     return found
 

@@ -22,6 +22,7 @@ from study.schema.recommendations import (
     as_recorded,
     inert_paths,
     is_of,
+    kept_values,
     recommendation,
 )
 from study.schema.resources import Resources
@@ -93,6 +94,9 @@ class ParsedSpec:
 
     def _variant(self, label: str, where: str, before: RecordedSpace | None) -> Variant:
         one = self.methods[label]
+        begun = before is not None and is_of(one.trial, before)
+        values = kept_values(one.trial, one.fixed, before) if before is not None and begun else {}
+        one = replace(one, trial=with_pins(one.trial, values))
         on = self.values.get("search_optimizer", False)
         # A confirmation searches nothing: each of its values is written.
         searches = self.values.get("confirms") is None
@@ -101,9 +105,9 @@ class ParsedSpec:
         shared = self.values["try_first"]
         variant_of = partial(build_variant, label, one, where, over, shared)
         variant = variant_of(today)
-        if before is not None and is_of(one.trial, before):
+        if before is not None and begun:
             kept = variant_of(as_recorded(one.trial, today, before, on))
-            variant = replace(kept, kept=differing(kept, variant))
+            variant = replace(kept, kept=differing(kept, variant), kept_values=values)
         check_optimizer(label, with_pins(one.trial, variant.space.pins), variant.space)
         return variant
 

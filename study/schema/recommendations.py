@@ -104,6 +104,19 @@ def is_of(trial: TrialConfig, recorded: RecordedSpace) -> bool:
     return all(today.get(path) == name for path, name in recorded.parts.items())
 
 
+def kept_values(trial: TrialConfig, written: tuple[str, ...], recorded: RecordedSpace) -> Any:
+    """{path: value} of the method's defaults when the study began, where today's are others.
+
+    written: the paths that its file names now.
+    """
+    today = dict(leaves(settings_to_plain(trial.method), "method."))
+    return {
+        path: value
+        for path, value in recorded.unwritten.items()
+        if path in today and today[path] != value and path not in written
+    }
+
+
 def as_recorded(
     trial: TrialConfig, today: Recommended, recorded: RecordedSpace, search_optimizer: bool
 ) -> Recommended:

@@ -78,6 +78,8 @@ class Variant:
     try_first: tuple[Values, ...] = ()  # of this label only
     # Paths that search_spaces/ now has otherwise.
     kept: tuple[str, ...] = field(default=(), compare=False)
+    # The method's defaults when the study began, where today's are others.
+    kept_values: dict[str, Value] = field(default_factory=dict, compare=False)
 
     def to_mapping(self) -> dict[str, Plain]:
         """Its entry under `methods:`: fixed values only."""

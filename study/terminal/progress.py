@@ -88,6 +88,7 @@ class Progress(Listener):
         self._has_ended = False  # whether a trial has, in this run
         self._over = False
         self._waits: str | None = None
+        self._remarked: set[str] = set()  # trials
         self._rules = rules or Rules(spec.objectives)
         self._highest: dict[str, float] = {}
         self._aside: tuple[int, set[str]] = (0, set())  # trials set aside, of that many finished
@@ -126,6 +127,11 @@ class Progress(Listener):
         if rows:
             self._running[record.name] = (record, int(rows[-1]["epoch"]))
             self._paces[record.label].add(rows)
+        if record.name not in self._remarked:
+            remarks = map(self._spec.variant(record.label).method.remark, rows)
+            if remark := next(filter(None, remarks), None):
+                self._remarked.add(record.name)
+                self.said(f"trial {record.name}: {remark}")
 
     def stopped(self, record: TrialRecord) -> None:
         self._running.pop(record.name, None)

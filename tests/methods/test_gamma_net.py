@@ -2,6 +2,7 @@
 and central differences."""
 
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,12 +15,14 @@ from tests import references
 from tests.golden import GOLDEN
 from tests.methods.fakes import FakeLearner, linear
 from tests.references import meta
+from tests.references.arrays import probabilities
 from trainables.config import TrialConfig
 from trainables.loading.trial_data import trial_data
 from trainables.method import Batch, Step, Task
 from trainables.methods.focal import focal_loss
 from trainables.methods.gamma_net import GammaNet, learned_gamma
-from trainables.methods.shared.lookahead import adam_step
+from trainables.methods.sample_prioritization import SamplePrioritization
+from trainables.methods.shared.lookahead import adam_step, of_constant_length
 from trainables.model import Network
 from trainables.problems import FieldError
 from trainables.training.learner import Learner
@@ -73,30 +76,61 @@ def test_golden_gammas(row: str, tau: float) -> None:
 @LOOKS
 def test_golden_hypergradient(lookahead: str) -> None:
     """The features are the images themselves: a look-ahead of all weights is one of the head's."""
-    step, _ = stepped(GammaNet(tau=1.0, bandwidth=0.1, lookahead=lookahead))
+    step, _ = stepped(GammaNet(tau=1.0, bandwidth=0.1, lookahead=lookahead, length="free"))
     found = hypergradient(step)
     assert found["W"].squeeze(1).tolist() == approx(ROWS["hypergrad_W"], abs=1e-12)
     assert found["A"].norm().item() == approx(ROWS["hypergrad_A_l2"], rel=1e-9)
     assert step.loss.item() == approx(ROWS["inner_focal"], rel=1e-10)
 
 
-@pytest.mark.parametrize("outer", ["sece", "dece"])
-def test_hypergradient_is_that_of_central_differences(outer: str) -> None:
+def gap(logits: Any, labels: Any) -> float:
+    """(mean confidence - accuracy)^2, in plain Python."""
+    tables = [probabilities(row) for row in logits.tolist()]
+    hits = [row.index(max(row)) == y for row, y in zip(tables, labels.tolist(), strict=True)]
+    return float((sum(map(max, tables)) / len(tables) - sum(hits) / len(hits)) ** 2)
+
+
+@pytest.mark.parametrize("length", ["free", "constant"])
+@pytest.mark.parametrize("outer", ["sece", "dece", "gap"])
+def test_hypergradient_is_that_of_central_differences(outer: str, length: str) -> None:
     train, validation, head, phi = by_formula()
-    definition = (
-        partial(references.smooth_ece, bandwidth=0.05)
-        if outer == "sece"
-        else partial(references.dece, bins=15)
-    )
+    definitions = {
+        "sece": partial(references.smooth_ece, bandwidth=0.05),
+        "dece": partial(references.dece, bins=15),
+        "gap": gap,
+    }
     batches = [meta.Batch(batch.images.numpy(), batch.targets) for batch in (train, validation)]
     weights = phi["A"].numpy(), phi["W"].squeeze(1).numpy()
+    constant = length == "constant"
     of_a, of_w = meta.gamma_net_hypergradient(
-        definition, *batches, meta.Head(head.numpy()), *weights, 1.0, 0.5
+        definitions[outer], *batches, meta.Head(head.numpy()), *weights, 1.0, 0.5, constant
     )
-    found = hypergradient(stepped(GammaNet(tau=1.0, bandwidth=0.05, outer=outer))[0])
-    assert found["A"].numpy() == approx(of_a, abs=2e-8) and found["W"].squeeze(1).numpy() == approx(
-        of_w, abs=2e-8
-    )
+    method = GammaNet(tau=1.0, bandwidth=0.05, outer=outer, length=length)
+    found = hypergradient(stepped(method)[0])
+    assert found["A"].numpy() == approx(of_a, abs=2e-8)
+    assert found["W"].squeeze(1).numpy() == approx(of_w, abs=2e-8)
+
+
+def test_a_constant_length_changes_no_value() -> None:
+    """Only what phi learns: the network moves as it did; and where the slope is 0, all is finite."""
+    free, constant = (stepped(GammaNet(tau=1.0, length=how)) for how in ("free", "constant"))
+    assert torch.equal(free[0].loss, constant[0].loss)
+    name = "head.weight"
+    assert torch.equal(free[1].gradients[0][name], constant[1].gradients[0][name])
+    assert not torch.allclose(hypergradient(free[0])["W"], hypergradient(constant[0])["W"])
+    slopes = [torch.zeros(2, 3, requires_grad=True), torch.zeros(2, requires_grad=True)]
+    same = of_constant_length(slopes)
+    gradients = torch.autograd.grad(torch.cat([each.flatten() for each in same]).sum(), slopes)
+    assert all(each.isfinite().all() for each in (*same, *gradients))
+
+
+def test_of_one_direction_phi_learns_nothing() -> None:
+    """A step that phi can only make longer or shorter has no gradient once its length is held."""
+    phi = torch.tensor(2.0, requires_grad=True, dtype=torch.float64)
+    direction = torch.tensor([3.0, -4.0]).double()
+    (held,) = of_constant_length([phi * direction])
+    assert held.tolist() == approx([6.0, -8.0])
+    assert torch.autograd.grad(held.sum(), phi)[0].item() == approx(0.0, abs=1e-12)
 
 
 @LOOKS
@@ -161,11 +195,11 @@ def test_phi_first_trains_at_the_new_gammas() -> None:
 def test_the_sum_looks_as_many_times_further_ahead() -> None:
     """The sum of 8 losses at rate .5 steps as their mean at rate 4; Adam's rate aside
     nothing else changes."""
-    whole, _ = stepped(GammaNet(tau=1.0, reduction="sum"))
+    whole, _ = stepped(GammaNet(tau=1.0, reduction="sum", length="free"))
     train, validation, head, phi = by_formula()
     learner = FakeLearner(network=linear(head), meta=validation)
     learner.learning_rate = 4.0
-    far = GammaNet(tau=1.0).step(
+    far = GammaNet(tau=1.0, length="free").step(
         learner, {"phi": phi, "adam": moments(phi), "gamma": torch.zeros(8).double()}, train
     )
     for name, value in hypergradient(whole).items():
@@ -177,6 +211,38 @@ def test_a_head_that_is_not_linear_is_refused() -> None:
     task = Task(3, torch.arange(5), torch.device("cpu"), torch.Generator(), network, "")
     with pytest.raises(FieldError, match="the head must be linear"):
         GammaNet().start(task)
+
+
+def test_a_gamma_that_ran_away_is_told() -> None:
+    method = GammaNet(gamma_max=5.0)
+    gamma = torch.tensor([5.0, 1.0, 5.0, 5.0, torch.nan])  # the last was not seen yet
+    row = {name: float(value) for name, value in method.measured({"gamma": gamma}).items()}
+    assert row["gamma_capped"] == 0.75 and row["gamma_q50"] == 5.0
+    said = "gamma ran away (median 5, 75% at gamma_max): lower meta_lr"
+    assert method.remark(row) == said
+    assert method.remark({"gamma_q50": 8.1, "gamma_capped": 0.0}) is not None
+    assert method.remark({"gamma_q50": 8.0, "gamma_capped": 0.5}) is None
+    assert SamplePrioritization(base=method).remark(row) == said
+
+
+@pytest.mark.parametrize(
+    ("meta_batch", "size"), [("auto", 12), (5, 5), (1000, 12), ("batch_size", 8)]
+)
+def test_a_step_takes_as_much_of_meta_as_is_asked(meta_batch: int | str, size: int) -> None:
+    """Of batches of 8 and a meta split of 12, in every step, whatever is left of a round."""
+    method = GammaNet(meta_batch=meta_batch)
+    wrapped = SamplePrioritization(base=method)
+    assert method.meta_size(8) == wrapped.meta_size(8) == {"auto": 512, "batch_size": 8}.get(
+        str(meta_batch), meta_batch
+    )
+    learner = SimpleNamespace(
+        config=SimpleNamespace(method=wrapped, batch_size=8), _meta=range(12)
+    )
+    order = Learner._meta_order(learner, 7, torch.Generator().manual_seed(0))
+    assert order.shape == (7, size)
+    assert all(len(set(row.tolist())) == size for row in order) or 12 % size
+    counts = order.flatten().bincount(minlength=12)
+    assert counts.max() - counts.min() <= 1
 
 
 @pytest.mark.slow
@@ -194,5 +260,6 @@ def test_while_training_phi_moves_and_its_gammas_are_told() -> None:
     assert all(
         not torch.equal(value, before[name]) for name, value in learner.method_state["phi"].items()
     )
-    assert 0 <= row["gamma_q05"] <= row["gamma_q50"] <= row["gamma_q95"] <= 20
+    assert 0 <= row["gamma_q05"] <= row["gamma_q50"] <= row["gamma_q95"] <= 10
+    assert row["gamma_capped"] == approx(0.0)
     assert len(learner.train) + len(learner._meta or ()) == len(learner.data.train)

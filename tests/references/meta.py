@@ -107,12 +107,26 @@ def gamma_net_hypergradient(
     w: Numbers,
     tau: float,
     lr: float,
+    constant_length: bool = False,
 ) -> tuple[Numbers, Numbers]:
-    """d outer(meta, head after one focal step) / d a [d, k] and / d w [d]."""
+    """d outer(meta, head after one focal step) / d a [d, k] and / d w [d].
+
+    constant_length: every step is as long as that of these a and w, whatever gammas it has.
+    """
+
+    def stepped(keys: Numbers, weights: Numbers) -> Head:
+        gammas = gamma_net(train.features, keys, weights, tau)
+        return after_focal(train, head, gammas, lr)
+
+    length = np.linalg.norm(stepped(a, w).weight - head.weight)
 
     def value(keys: Numbers, weights: Numbers) -> float:
-        gammas = gamma_net(train.features, keys, weights, tau)
-        return outer_value(outer, meta, after_focal(train, head, gammas, lr))
+        after = stepped(keys, weights)
+        if constant_length:
+            assert head.bias is None
+            step = after.weight - head.weight
+            after = Head(head.weight + step * (length / np.linalg.norm(step)))
+        return outer_value(outer, meta, after)
 
     return richardson_differences(lambda keys: value(keys, w), a), richardson_differences(
         lambda v: value(a, v), w

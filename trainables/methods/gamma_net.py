@@ -1,17 +1,19 @@
 """gamma-net: focal loss's gamma per sample, learned by meta-gradients. Wang & Golebiowski 2024."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from trainables.fields import number, text
+from trainables.fields import choice, number, text
 from trainables.method import Batch, State, Task
 from trainables.methods.focal import focal_loss
 from trainables.methods.shared.lookahead import Forward, LookaheadMethod, Parameters
 from trainables.problems import FieldError
 
+HIGH = 8.0  # a median of gammas that no training comes back from
 QUANTILES = {"gamma_q05": 0.05, "gamma_q50": 0.5, "gamma_q95": 0.95}
 
 
@@ -29,12 +31,18 @@ class GammaNet(LookaheadMethod):
     """FL_gamma-SECE; with `outer: dece`, FL_gamma-DECE.
 
     The paper does not give k, tau, the initial values or Adam's learning rate. Ours: A and W are
-    initialized like `nn.Linear` weights; with tau 0.01, gamma then starts at order 1.
+    initialized like `nn.Linear` weights; with tau 0.01, gamma then starts at order 1. A step of
+    Adam moves gamma by about meta_lr / tau times a constant of the network's width, and the network
+    answers over epochs: where meta_lr / tau is large, gamma runs away. `length: constant` is ours.
     """
 
+    length: str = choice(
+        "constant", "free", doc="constant: phi's gradient is of the look-ahead's direction alone"
+    )
+    meta_lr: float = number(1e-4, above=0, doc="Adam's learning rate for the learned parameters")
     k: int = number(10, low=1, doc="number of learned bases of the feature space")
     tau: float = number(0.01, above=0, doc="temperature: gamma is |x' W| / tau")
-    gamma_max: float = number(20.0, above=0, doc="maximum of gamma")
+    gamma_max: float = number(10.0, above=0, doc="maximum of gamma")
     detach_features: bool = text(True, doc="stop gamma-net's gradient at the features")
 
     def initial(self, task: Task) -> Parameters:
@@ -70,5 +78,14 @@ class GammaNet(LookaheadMethod):
         return {**state, "gamma": state["gamma"].index_copy(0, batch.indices, gamma)}
 
     def measured(self, state: Any) -> dict[str, Tensor]:
-        """Quantiles over the train samples of their latest gammas."""
-        return {name: state["gamma"].nanquantile(share) for name, share in QUANTILES.items()}
+        """Of the train samples' latest gammas: quantiles, and the share at `gamma_max`."""
+        gamma = state["gamma"]
+        found = {name: gamma.nanquantile(share) for name, share in QUANTILES.items()}
+        capped = (gamma >= self.gamma_max).sum() / gamma.isfinite().sum()
+        return {**found, "gamma_capped": capped}
+
+    def remark(self, row: Mapping[str, float]) -> str | None:
+        median, capped = row["gamma_q50"], row["gamma_capped"]
+        if median <= HIGH and capped <= 0.5:
+            return None
+        return f"gamma ran away (median {median:.3g}, {capped:.0%} at gamma_max): lower meta_lr"

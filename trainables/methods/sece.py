@@ -17,11 +17,14 @@ def smooth_ece(
     bandwidth: float | Tensor,
     hits: str = "hard",
     self_weight: bool = True,
+    kernel: str = "normalized",
 ) -> Tensor:
     """Mean over samples i of |sum_j w_ij hit_j - c_i|, each the centre of its own bin.
 
     w_ij = exp(-(c_i - c_j)^2 / 2 bandwidth^2), normalised over j. The paper's weights are
     unnormalised, so the sum is no accuracy (it grows with the batch): we take the weighted mean.
+    kernel: as_printed takes the paper's sum. It is about the number of right samples nearby, far
+    above any confidence, so its gradient raises confidence and spreads confidences apart.
     logits: [N, K] float. labels: [N] int64. hits: hard, or soft as in DECE. self_weight=False
     excludes sample i from its own accuracy (a batch of one gives 0). The gradient flows through
     confidences and weights; hard hits are constants.
@@ -35,7 +38,8 @@ def smooth_ece(
             return logits.sum() * 0
         itself = torch.eye(len(labels), dtype=torch.bool, device=logits.device)
         log_weights = log_weights.masked_fill(itself, -torch.inf)
-    accuracy = log_weights.softmax(dim=-1) @ hit
+    weights = log_weights.exp() if kernel == "as_printed" else log_weights.softmax(dim=-1)
+    accuracy = weights @ hit
     return (accuracy - confidence).abs().mean()
 
 
@@ -47,6 +51,9 @@ class Sece(AuxiliaryMethod):
     weight: float = number(0.5, low=0, doc="weight of the SECE term")
     hits: str = choice("hard", "soft", doc="correctness: 0 or 1, or differentiable")
     self_weight: bool = text(True, doc="include a sample in its own smoothed accuracy")
+    kernel: str = choice(
+        "normalized", "as_printed", doc="weights: with a sum of 1, or the paper's sum, no accuracy"
+    )
     base: Method = field(
         default_factory=CrossEntropy, metadata={"doc": "the loss the term is added to"}
     )
@@ -57,4 +64,5 @@ class Sece(AuxiliaryMethod):
         return False
 
     def term(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return smooth_ece(logits, labels, self.bandwidth, self.hits, self.self_weight)
+        own = (self.bandwidth, self.hits, self.self_weight, self.kernel)
+        return smooth_ece(logits, labels, *own)

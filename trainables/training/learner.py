@@ -286,7 +286,7 @@ class Learner:
     def _meta_order(self, steps: int, generator: torch.Generator) -> Tensor:
         """[steps, M] indices into meta: reshuffled each epoch, and when it runs out."""
         assert self._meta is not None
-        size = min(self.config.batch_size, len(self._meta))
+        size = min(self.config.method.meta_size(self.config.batch_size), len(self._meta))
         rounds = -(-steps * size // len(self._meta))
         orders = [torch.randperm(len(self._meta), generator=generator) for _ in range(rounds)]
         return torch.cat(orders)[: steps * size].view(steps, size)

@@ -102,7 +102,8 @@ def test_it_stays_where_the_setting_that_decides_is_searched() -> None:
         methods=["gamma_net"], search_space={"method.outer": {"choices": ["sece", "dece"]}}
     )
     assert "method.bandwidth" in spec.variant("gamma_net").space.distributions
-    assert inert_paths(GammaNet(outer="dece"), {}) == {"method.bandwidth": "outer: dece"}
+    inert = dict.fromkeys(["method.bandwidth", "method.kernel"], "outer: dece")
+    assert inert_paths(GammaNet(outer="dece"), {}) == inert
     nested = Mixup(base=FocalSampleDependent(schedule="flsd_53"))
     assert inert_paths(nested, {}) == {"method.base.gamma_max": "schedule: flsd_53"}
 

@@ -4,12 +4,19 @@ Bohdal et al. 2023, Algorithm 1, and Wang & Golebiowski 2024, Algorithm 1. phi a
 parameters, theta the network's weights. For each batch: theta' = theta - eta grad_theta L(theta,
 phi) keeps its graph; the outer loss of theta' on a meta batch is differentiated by phi; Adam
 updates phi; then the optimizer updates theta with a separate gradient.
+
+The papers leave open how long the look-ahead step is. phi changes its length far more than its
+direction, and a shorter step looks like an improvement where the step harms: with high gammas the
+gradient then raises gamma on and on. `length: constant`, which is ours, divides the slope by its
+norm and multiplies it by the same number held constant: the outer loss keeps its value, and its
+gradient by phi is of the direction alone.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -18,9 +25,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from trainables import methods
-from trainables.fields import choice, number, text
+from trainables.fields import choice, number, text, words_or_number
 from trainables.method import (
-    AuxiliaryMethod,
     Batch,
     Method,
     State,
@@ -32,6 +38,9 @@ from trainables.method import (
 from trainables.model import Network
 
 Parameters = dict[str, Tensor]
+# The fields of each outer loss.
+OUTER_FIELDS = {"sece": ("bandwidth", "kernel"), "dece": ("bins",), "gap": ()}
+META_BATCH = 512  # samples of meta in a step, at most, with `meta_batch: auto`
 
 
 class Forward(NamedTuple):
@@ -58,6 +67,23 @@ def adam_step(
     return moved, {"count": count, "first": first, "second": second}
 
 
+def squared_gap(logits: Tensor, labels: Tensor) -> Tensor:
+    """(mean confidence - accuracy)^2 of a batch, ours. logits: [N, K]. labels: [N] int64.
+
+    The hits are constants. Gaps of opposite sign cancel between confidences.
+    """
+    confidence, predicted = logits.softmax(dim=-1).max(dim=-1)
+    hit = (predicted == labels).to(logits.dtype)
+    return (confidence.mean() - hit.mean()).square()
+
+
+def of_constant_length(slopes: Sequence[Tensor]) -> list[Tensor]:
+    """The slopes, whose joint norm is a constant to whatever differentiates them."""
+    # A slope of 0 has a norm that can be differentiated.
+    norm = (torch.stack([slope.square().sum() for slope in slopes]).sum() + 1e-20).sqrt()
+    return [slope * (norm.detach() / norm) for slope in slopes]
+
+
 @dataclass(frozen=True)
 class LookaheadMethod(Method, ABC):
     """The base of these methods. State: {phi: {name: tensor}, adam: its moments, and more}.
@@ -70,13 +96,25 @@ class LookaheadMethod(Method, ABC):
     the sum, and the leaked loss added to it is twice the code's outer loss.
     """
 
-    outer: str = choice("sece", "dece", doc="outer loss: calibration error of the meta batch")
+    outer: str = choice(
+        "sece", "dece", "gap", doc="outer loss: calibration error of the meta batch; gap is ours"
+    )
     bandwidth: float = number(0.1, above=0, doc="bandwidth of the outer SECE")
+    kernel: str = choice("normalized", "as_printed", doc="weights of the outer SECE, as in sece")
     bins: int = number(15, low=1, doc="bins of the outer DECE")
     outer_cross_entropy: float = number(0.0, low=0, doc="weight of cross-entropy in the outer loss")
     meta_lr: float = number(1e-3, above=0, doc="Adam's learning rate for the learned parameters")
     lookahead: str = choice(
         "head", "all", doc="weights in the look-ahead step: the last layer's, or all"
+    )
+    length: str = choice(
+        "free", "constant", doc="constant: phi's gradient is of the look-ahead's direction alone"
+    )
+    meta_batch: int | str = words_or_number(
+        "auto",
+        "batch_size",
+        low=1,
+        doc=f"samples of meta in a step: as in train, or auto: {META_BATCH}, or all of a smaller meta",
     )
     moves_first: str = choice("theta", "phi", doc="phi: the weights are updated with the new phi")
     reduction: str = choice("mean", "sum", doc="reduction over the batch of the look-ahead loss")
@@ -95,15 +133,22 @@ class LookaheadMethod(Method, ABC):
 
     @property
     def inert(self) -> dict[str, str]:
-        return {"bandwidth" if self.outer == "dece" else "bins": f"outer: {self.outer}"}
+        needed = OUTER_FIELDS[self.outer]
+        others = (name for names in OUTER_FIELDS.values() for name in names if name not in needed)
+        return dict.fromkeys(others, f"outer: {self.outer}")
+
+    def meta_size(self, batch_size: int) -> int:
+        if isinstance(self.meta_batch, int):
+            return self.meta_batch
+        return META_BATCH if self.meta_batch == "auto" else batch_size
 
     @cached_property
-    def _outer(self) -> AuxiliaryMethod:
-        """The method whose term is the outer loss, with the settings shared with this one."""
-        cls = methods.find(self.outer)
-        shared = {"bandwidth", "bins"} & {field.name for field in fields(cls)}
-        outer: AuxiliaryMethod = cls(**{name: getattr(self, name) for name in shared})
-        return outer
+    def _outer(self) -> Callable[[Tensor, Tensor], Tensor]:
+        """The calibration error of logits and labels: a method's term, with the same settings."""
+        if self.outer == "gap":
+            return squared_gap
+        shared = {name: getattr(self, name) for name in OUTER_FIELDS[self.outer]}
+        return methods.find(self.outer)(**shared).term
 
     @abstractmethod
     def initial(self, task: Task) -> Parameters:
@@ -152,6 +197,8 @@ class LookaheadMethod(Method, ABC):
         module = network.head if self.lookahead == "head" else network
         weights = dict(module.named_parameters())
         slopes = torch.autograd.grad(inner, list(weights.values()), create_graph=True)
+        if self.length == "constant":
+            slopes = of_constant_length(slopes)
         slope_of = dict(zip(weights, slopes, strict=True))
         return {name: weight - eta * slope_of[name] for name, weight in weights.items()}
 
@@ -168,5 +215,5 @@ class LookaheadMethod(Method, ABC):
         else:
             logits = learner.apply(network, meta.images, weights)
         network.train()
-        error = self._outer.term(logits, meta.targets)
+        error = self._outer(logits, meta.targets)
         return error + self.outer_cross_entropy * F.cross_entropy(logits, meta.targets)
