@@ -11,7 +11,7 @@ from study.schema.errors import SpecError
 from trainables.plain import Plain, Value
 
 # What a method's trials meant before it had these fields, where that is not the default.
-BEFORE: dict[str, dict[str, Value]] = {
+BEFORE: dict[str, dict[str, Plain]] = {
     "gamma_net": {"length": "free", "meta_batch": "batch_size"},
     "meta_l2": {"meta_batch": "batch_size"},
 }

@@ -126,11 +126,11 @@ def _variant_rows(spec: StudySpec, variant: Variant) -> Iterator[Row]:
 
 
 def kept_line(spec: StudySpec) -> str | None:
-    """The sentence of what a study keeps although search_spaces/ has changed; None: nothing."""
+    """The sentence of what a study keeps although calstudy has changed; None: nothing."""
     kept = [f"{one.label}: {', '.join(one.kept)}" for one in spec.variants if one.kept]
     if not kept:
         return None
-    since = f"where search_spaces/ has changed since ({'; '.join(kept)})"
+    since = f"where calstudy has changed since ({'; '.join(kept)})"
     return f"{spec.name} keeps what it recorded when it began, {since}."
 
 

@@ -107,7 +107,8 @@ class ParsedSpec:
         variant = variant_of(today)
         if before is not None and begun:
             kept = variant_of(as_recorded(one.trial, today, before, on))
-            variant = replace(kept, kept=differing(kept, variant), kept_values=values)
+            differs = (*differing(kept, variant), *values)
+            variant = replace(kept, kept=differs, kept_values=values)
         check_optimizer(label, with_pins(one.trial, variant.space.pins), variant.space)
         return variant
 

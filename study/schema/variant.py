@@ -76,7 +76,7 @@ class Variant:
     values: dict[str, Value] = field(default_factory=dict)
     resources: Resources | None = None  # None: the study's
     try_first: tuple[Values, ...] = ()  # of this label only
-    # Paths that search_spaces/ now has otherwise.
+    # Paths that search_spaces/ or the method now has otherwise.
     kept: tuple[str, ...] = field(default=(), compare=False)
     # The method's defaults when the study began, where today's are others.
     kept_values: dict[str, Value] = field(default_factory=dict, compare=False)

@@ -375,7 +375,7 @@ def test_a_study_goes_on_with_its_spaces_where_ours_have_changed(moved: Path) ->
         " 0.95}]\n"
     )
     kept = (
-        "spaces keeps what it recorded when it began, where search_spaces/ has changed since"
+        "spaces keeps what it recorded when it began, where calstudy has changed since"
         " (confidence_penalty: method.weight, tried first; mmce: method.normalization,"
         " method.weight, tried first; fl_gamma_dece: method.gamma_max, method.meta_lr, tried first;"
         " sece_on_mmce: method.base.normalization, method.base.weight, tried first; soft_focal:"

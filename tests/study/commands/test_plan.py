@@ -188,6 +188,25 @@ def test_how_much_of_a_gpu_the_images_take(tmp_path: Path, approved: Approved) -
     approved(said)
 
 
+def test_how_much_of_meta_a_step_takes(tmp_path: Path) -> None:
+    """The meta split is a tenth of each class of train: 116 samples, fewer than the default."""
+    above = {"name": "gamma_net", "meta_batch": 1000}
+    methods = [
+        {"label": "usual", "name": "gamma_net"},
+        {"label": "few", "name": "gamma_net", "meta_batch": 32},
+        {"label": "above", "name": "sample_prioritization", "base": above},
+        {"label": "equal", "name": "meta_l2", "meta_batch": "batch_size"},
+    ]
+    spec = write_spec(tmp_path / "small.yaml", methods=[*methods, "focal"], batch_size=100)
+    shown = here("plan", spec, "--storage", tmp_path).splitlines()
+    assert [line for line in shown if "each step takes" in line] == [
+        "usual: each step takes all 116 (of up to 512) meta images beside 100 of train",
+        "few: each step takes 32 meta images beside 100 of train",
+        "above: each step takes all 116 (of up to 1,000) meta images beside 100 of train",
+        "equal: each step takes 100 meta images beside 100 of train",
+    ]
+
+
 # ---- what this machine lacks ---------------------------------------------------------------------
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from optuna.distributions import FloatDistribution
 
-from study.schema.compatibility import recorded_spaces, refuse_changes
+from study.engine.candidates import _entry
+from study.schema.compatibility import completed_meaning, recorded_spaces, refuse_changes
 from study.schema.errors import SpecError
 from study.schema.explain import explain, kept_line
 from study.schema.reading import parse_mapping, spec_from_mapping
@@ -212,7 +213,7 @@ def test_a_study_keeps_its_ranges_where_ours_have_changed() -> None:
     assert spec.meaning()["methods"] == meaning["methods"]  # recorded again as it was
     assert (
         kept_line(spec)
-        == "small keeps what it recorded when it began, where search_spaces/ has changed since"
+        == "small keeps what it recorded when it began, where calstudy has changed since"
         " (mbls: method.margin, method.weight)."
     )
     weight = next(row for row in explain(spec) if row.key == "methods.mbls: method.weight")
@@ -290,6 +291,57 @@ def test_a_study_keeps_the_defaults_it_recorded() -> None:
     spec = again(recorded_spaces(small(methods=["focal"]).to_mapping(), meaning), methods=["focal"])
     assert spec.variant("focal").space.defaults == [{"method.gamma": 4.0}]
     assert str(kept_line(spec)).endswith("(focal: tried first).")
+
+
+def of_an_older_gamma_net() -> tuple[dict[str, Any], dict[str, Any]]:
+    """A meaning from before gamma-net had `length` and `meta_batch`, and its file's one line."""
+    written = {"label": "gamma_net", "name": "gamma_net", "k": 5}
+    meaning = json.loads(json.dumps(small(methods=[written]).meaning()))
+    fixed = meaning["methods"]["gamma_net"]["fixed"]
+    for late in ("length", "meta_batch", "kernel"):
+        del fixed[f"method.{late}"]
+    fixed["method.gamma_max"] = 20.0  # the default then
+    return meaning, written
+
+
+def test_a_study_keeps_the_values_that_were_its_methods_defaults() -> None:
+    meaning, written = of_an_older_gamma_net()
+    recorded = recorded_spaces({"methods": [written]}, meaning)
+    spec = again(recorded, methods=[written])
+    method = spec.variant("gamma_net").method
+    assert method == GammaNet(k=5, gamma_max=20.0, length="free", meta_batch="batch_size")
+    whole = completed_meaning(meaning, spec.meaning())
+    refuse_changes(whole, spec, "study.yaml", "has 3 trials")
+    assert str(kept_line(spec)).endswith(
+        "(gamma_net: method.length, method.meta_batch, method.gamma_max)."
+    )
+    # What the file says, now or then, is no default.
+    for line, problem in (
+        ({**written, "length": "constant"}, "method.length: was free, is constant"),
+        ({**written, "gamma_max": 10.0}, "method.gamma_max: was 20.0, is 10.0"),
+        ({"label": "gamma_net", "name": "gamma_net"}, "method.k: was 5, is 10"),
+    ):
+        with pytest.raises(SpecError, match=problem):
+            refuse_changes(whole, again(recorded, methods=[line]), "study.yaml", "has 3 trials")
+
+
+def test_a_confirmation_trains_with_the_values_that_its_study_keeps() -> None:
+    meaning, written = of_an_older_gamma_net()
+    variant = again(recorded_spaces({"methods": [written]}, meaning), methods=[written]).variant(
+        "gamma_net"
+    )
+    entry = _entry(variant, "gamma_net_0003", {"method.tau": 0.02})
+    assert entry["values"] == {
+        "method.gamma_max": 20.0,
+        "method.length": "free",
+        "method.meta_batch": "batch_size",
+        "method.tau": 0.02,
+    }
+    confirming = small(methods=[entry], confirms="small")
+    trained = confirming.trial("gamma_net_0003").method
+    assert trained == GammaNet(
+        k=5, tau=0.02, gamma_max=20.0, length="free", meta_batch="batch_size"
+    )
 
 
 def test_another_method_of_the_same_label_keeps_nothing() -> None:

@@ -45,6 +45,24 @@ def view(records: dict[str, list[TrialRecord]]) -> tuple[Progress, io.StringIO]:
     return Progress(SPEC, Trials(records), console), out
 
 
+def test_what_a_method_remarks_of_an_epoch_is_said_once_a_trial() -> None:
+    spec = spec_from_mapping({**SPEC.to_mapping(), "methods": ["gamma_net"]}, "study.yaml")
+    out = io.StringIO()
+    console = Console(file=out, markup=False, width=120)
+    fine = [{**row, "gamma_q50": 2.0, "gamma_capped": 0.0} for row in rows(2)]
+    away = [{**row, "gamma_q50": 9.5, "gamma_capped": 0.6} for row in rows(2)]
+    with Progress(spec, Trials({"gamma_net": []}), console) as progress:
+        for number in range(2):
+            progress.started(record("gamma_net", number, "running"))
+            for each in (fine, away, away):
+                progress.trained(record("gamma_net", number), each)
+    said = [line for line in out.getvalue().splitlines() if "gamma ran away" in line]
+    assert said == [
+        f"trial gamma_net/000{number}: gamma ran away (median 9.5, 60% at gamma_max): lower meta_lr"
+        for number in range(2)
+    ]
+
+
 def test_a_pipe_gets_plain_lines() -> None:
     progress, out = view({"focal": [], "mbls": []})
     with progress:

@@ -77,11 +77,11 @@ def squared_gap(logits: Tensor, labels: Tensor) -> Tensor:
     return (confidence.mean() - hit.mean()).square()
 
 
-def of_constant_length(slopes: Sequence[Tensor]) -> list[Tensor]:
+def of_constant_length(slopes: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """The slopes, whose joint norm is a constant to whatever differentiates them."""
     # A slope of 0 has a norm that can be differentiated.
     norm = (torch.stack([slope.square().sum() for slope in slopes]).sum() + 1e-20).sqrt()
-    return [slope * (norm.detach() / norm) for slope in slopes]
+    return tuple(slope * (norm.detach() / norm) for slope in slopes)
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class LookaheadMethod(Method, ABC):
         "auto",
         "batch_size",
         low=1,
-        doc=f"samples of meta in a step: as in train, or auto: {META_BATCH}, or all of a smaller meta",
+        doc=f"samples of meta in a step; auto: {META_BATCH}, or all of a smaller meta",
     )
     moves_first: str = choice("theta", "phi", doc="phi: the weights are updated with the new phi")
     reduction: str = choice("mean", "sum", doc="reduction over the batch of the look-ahead loss")

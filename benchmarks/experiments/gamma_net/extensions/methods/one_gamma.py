@@ -19,7 +19,7 @@ class OneGamma(GammaNet):
         return True
 
     def initial(self, task: Task) -> Parameters:
-        return {"w": torch.tensor(self.tau, device=task.device)}
+        return {"w": torch.tensor([self.tau], device=task.device)}
 
     def gamma(self, features: Tensor, phi: Parameters) -> Tensor:
         return (phi["w"].abs() / self.tau).clamp(max=self.gamma_max).expand(len(features))
