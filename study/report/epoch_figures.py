@@ -94,6 +94,8 @@ def draw_gamma(
             epochs, low, by_epoch(history, "gamma_q95")[1], color=colour, alpha=0.25, linewidth=0
         )
         axes.plot(epochs, by_epoch(history, "gamma_q50")[1], color=colour, linewidth=1.1)
+        if capped := max((row.get("gamma_capped", 0.0) for row in history), default=0.0):
+            label += f" (up to {capped:.0%} of samples at gamma_max)"
         axes.set_title(label, fontsize=TEXT)
         linear_ticks(axes.xaxis, integer=True)
         linear_ticks(axes.yaxis)

@@ -89,7 +89,8 @@ class RecordedSpace:
             for field, value in BEFORE.get(str(name), {}).items()
         }
         found |= {path: value for path, value in self.fixed.items() if path not in self.parts}
-        return {path: value for path, value in found.items() if path not in self.named}
+        known = self.named | self.space.keys()
+        return {path: value for path, value in found.items() if path not in known}
 
 
 def recorded_spaces(

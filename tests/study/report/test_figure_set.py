@@ -102,6 +102,17 @@ def test_all_are_drawn_at_column_width_in_every_format(storage, tmp_path, capsys
         assert (tmp_path / f"gamma.{suffix}").read_bytes().startswith(magic)
 
 
+def test_how_many_gammas_were_at_the_cap_is_said_where_any_were():
+    """The most of any epoch. A history of an earlier version has none."""
+    rows = history(np.random.default_rng(0), gamma=True, diagnosed=False, epochs=3)
+    capped = [
+        {**row, "gamma_capped": share} for row, share in zip(rows, (0.1, 0.62, 0.3), strict=True)
+    ]
+    drawn = epoch_figures.draw_gamma({"before": rows, "away": capped}, {}, "study", "each trial")
+    titles = [axes.get_title() for axes in drawn.axes]
+    assert titles == ["before", "away (up to 62% of samples at gamma_max)"]
+
+
 @pytest.mark.slow
 def test_no_history_no_gamma_nothing_searched_are_each_a_line(tmp_path, capsys):
     study_of(tmp_path, "plain", ["cross_entropy"], 1, diagnosed=False, space={})
