@@ -110,6 +110,27 @@ def with_value(mapping: Mapping[str, Plain], path: str, value: Plain) -> dict[st
     return {**mapping, key: with_value(inner, rest, value)}
 
 
+def value_in(mapping: Mapping[str, Plain], path: str) -> Plain:
+    """The value of plain values at a dotted path; None: there is none."""
+    found: Plain = mapping
+    for key in path.split("."):
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return found
+
+
+def before_there_were(settings: Settings, prefix: str) -> dict[str, Plain]:
+    """{path: value} that a record has which lacks these fields, of the settings or a base."""
+    found: dict[str, Plain] = {}
+    for spec in fields(settings):
+        path = f"{prefix}.{spec.name}"
+        if before := spec.metadata.get("before"):
+            found[path] = before
+        value = getattr(settings, spec.name)
+        if isinstance(value, Method):
+            found |= before_there_were(value, path)
+    return found
+
+
 def build(cls: type, plain: Any) -> Any:
     """The dataclass `cls` (for a named kind, the class given by `name`) from plain values.
 

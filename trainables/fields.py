@@ -60,16 +60,23 @@ def numbers(default: tuple[float, ...] | None, *, doc: str = "", **ends: float) 
     return field(default=default, metadata={"each": Range(**ends), "doc": doc})
 
 
-def choice(default: str | None, *others: str, doc: str = "") -> Any:
-    """A field with one of several words, the default first (None: optional)."""
+def choice(default: str | None, *others: str, doc: str = "", before: str | None = None) -> Any:
+    """A field with one of several words, the default first (None: optional).
+
+    before: the value that trials had which were begun before there was the field, if not the
+    default.
+    """
     if default is not None:
         others = (default, *others)
-    return field(default=default, metadata={"choices": others, "doc": doc})
+    return field(default=default, metadata={"choices": others, "doc": doc, "before": before})
 
 
-def words_or_number(default: str, *others: str, doc: str = "", **ends: float) -> Any:
-    """An `int | str` field: one of several words, the default first, or a number in a range."""
-    found = {"choices": (default, *others), "range": Range(**ends), "doc": doc}
+def words_or_number(
+    default: str, *others: str, doc: str = "", before: str | None = None, **ends: float
+) -> Any:
+    """An `int | str` field: one of several words, the default first, or a number in a range.
+    before: as of `choice`."""
+    found = {"choices": (default, *others), "range": Range(**ends), "doc": doc, "before": before}
     return field(default=default, metadata=found)
 
 

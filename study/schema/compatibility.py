@@ -10,11 +10,6 @@ from search_spaces import strict_yaml
 from study.schema.errors import SpecError
 from trainables.plain import Plain, Value
 
-# What a method's trials meant before it had these fields, where that is not the default.
-BEFORE: dict[str, dict[str, Plain]] = {
-    "gamma_net": {"length": "free", "meta_batch": "batch_size"},
-    "meta_l2": {"meta_batch": "batch_size"},
-}
 A_FILE = "a file"  # in place of its path, which may change
 
 
@@ -79,18 +74,6 @@ class RecordedSpace:
     def parts(self) -> dict[str, Plain]:
         """The names of its method and bases, by path."""
         return {path: name for path, name in self.fixed.items() if path.endswith(".name")}
-
-    @property
-    def unwritten(self) -> dict[str, Plain]:
-        """The values that are defaults of its method and bases, as they were then."""
-        found = {
-            path.removesuffix("name") + field: value
-            for path, name in self.parts.items()
-            for field, value in BEFORE.get(str(name), {}).items()
-        }
-        found |= {path: value for path, value in self.fixed.items() if path not in self.parts}
-        known = self.named | self.space.keys()
-        return {path: value for path, value in found.items() if path not in known}
 
 
 def recorded_spaces(

@@ -107,7 +107,7 @@ class ParsedSpec:
         variant = variant_of(today)
         if before is not None and begun:
             kept = variant_of(as_recorded(one.trial, today, before, on))
-            differs = (*differing(kept, variant), *values)
+            differs = tuple(dict.fromkeys((*values, *differing(kept, variant))))
             variant = replace(kept, kept=differs, kept_values=values)
         check_optimizer(label, with_pins(one.trial, variant.space.pins), variant.space)
         return variant

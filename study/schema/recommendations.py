@@ -23,7 +23,7 @@ from search_spaces.space import (
 from search_spaces.strict_yaml import one_line
 from study.schema.compatibility import RecordedSpace, leaves
 from study.schema.paths import checked_entry, fits
-from trainables.config import TrialConfig
+from trainables.config import TrialConfig, before_there_were
 from trainables.config import to_plain as settings_to_plain
 from trainables.method import Method
 from trainables.methods.cross_entropy import CrossEntropy
@@ -110,10 +110,12 @@ def kept_values(trial: TrialConfig, written: tuple[str, ...], recorded: Recorded
     written: the paths that its file names now.
     """
     today = dict(leaves(settings_to_plain(trial.method), "method."))
+    was = {**before_there_were(trial.method, "method"), **recorded.fixed}
+    named = {*written, *recorded.named, *recorded.space}
     return {
-        path: value
-        for path, value in recorded.unwritten.items()
-        if path in today and today[path] != value and path not in written
+        path: was[path]
+        for path, value in today.items()
+        if path in was and was[path] != value and path not in named
     }
 
 

@@ -222,6 +222,7 @@ def test_a_gamma_that_ran_away_is_told() -> None:
     assert method.remark(row) == said
     assert method.remark({"gamma_q50": 8.1, "gamma_capped": 0.0}) is not None
     assert method.remark({"gamma_q50": 8.0, "gamma_capped": 0.5}) is None
+    assert method.remark({"gamma_q50": 8.0}) is None  # of an earlier version
     assert SamplePrioritization(base=method).remark(row) == said
 
 

@@ -377,7 +377,8 @@ def test_a_study_goes_on_with_its_spaces_where_ours_have_changed(moved: Path) ->
     kept = (
         "spaces keeps what it recorded when it began, where calstudy has changed since"
         " (confidence_penalty: method.weight, tried first; mmce: method.normalization,"
-        " method.weight, tried first; fl_gamma_dece: method.gamma_max, method.meta_lr, tried first;"
+        " method.weight, tried first; fl_gamma_dece: method.meta_lr, method.length,"
+        " method.meta_batch, method.gamma_max, method.tau, tried first;"
         " sece_on_mmce: method.base.normalization, method.base.weight, tried first; soft_focal:"
         " method.share, tried first)."
     )

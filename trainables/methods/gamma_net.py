@@ -37,7 +37,10 @@ class GammaNet(LookaheadMethod):
     """
 
     length: str = choice(
-        "constant", "free", doc="constant: phi's gradient is of the look-ahead's direction alone"
+        "constant",
+        "free",
+        doc="constant: phi's gradient is of the look-ahead's direction alone",
+        before="free",
     )
     meta_lr: float = number(1e-4, above=0, doc="Adam's learning rate for the learned parameters")
     k: int = number(10, low=1, doc="number of learned bases of the feature space")
@@ -85,7 +88,8 @@ class GammaNet(LookaheadMethod):
         return {**found, "gamma_capped": capped}
 
     def remark(self, row: Mapping[str, float]) -> str | None:
-        median, capped = row["gamma_q50"], row["gamma_capped"]
+        # A trial that an earlier version began has rows without the share.
+        median, capped = row["gamma_q50"], row.get("gamma_capped", 0.0)
         if median <= HIGH and capped <= 0.5:
             return None
         return f"gamma ran away (median {median:.3g}, {capped:.0%} at gamma_max): lower meta_lr"

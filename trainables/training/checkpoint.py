@@ -9,7 +9,7 @@ from typing import TypedDict
 import torch
 from torch import Tensor
 
-from trainables.config import TrialConfig, with_value
+from trainables.config import TrialConfig, before_there_were, value_in, with_value
 from trainables.fields import is_file
 from trainables.files.atomic import write_whole
 from trainables.files.saved import digested_payload
@@ -94,9 +94,12 @@ def _is_of(learner: Learner, state: Saved) -> bool:
     """Whether a state is of the learner's trial."""
     own = learner.config
     # Where extensions and weights lie, and whether steps are captured, is not of the trial.
-    # Settings newer than the file get their defaults.
+    # Settings newer than the file get their defaults, or what was meant before them.
     moved = {**state["config"], "extensions": own.extensions, "capture": own.capture}
     for spec in fields(own.model):
         if is_file(spec, value := getattr(own.model, spec.name)):
             moved = with_value(moved, f"model.{spec.name}", value)
+    for path, value in before_there_were(own.method, "method").items():
+        if value_in(moved, path) is None:
+            moved = with_value(moved, path, value)
     return moved == own.to_mapping() or TrialConfig.from_mapping(moved) == own

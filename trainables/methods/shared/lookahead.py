@@ -115,6 +115,7 @@ class LookaheadMethod(Method, ABC):
         "batch_size",
         low=1,
         doc=f"samples of meta in a step; auto: {META_BATCH}, or all of a smaller meta",
+        before="batch_size",
     )
     moves_first: str = choice("theta", "phi", doc="phi: the weights are updated with the new phi")
     reduction: str = choice("mean", "sum", doc="reduction over the batch of the look-ahead loss")
