@@ -18,7 +18,7 @@ from study.answer.confirmation import (
     default_label,
 )
 from study.schema.errors import SpecError
-from study.schema.reading import parse_mapping, spec_from_mapping
+from study.schema.reading import parse_mapping
 from study.schema.spec import StudySpec
 from study.schema.variant import Variant
 from study.store.confirmed import RESTORE, SUFFIX, can_confirm_itself, confirming_directory
@@ -109,7 +109,9 @@ def confirming_spec(found: Results, asked: Asked) -> StudySpec:
         "budget": None,  # what was selected is retrained to its end
         "keep_models": "all",  # all are measured on test, and the front is not known before
     }
-    return spec_from_mapping(plain, name + SUFFIX, search.directory)
+    begun = found.confirmation
+    parsed = parse_mapping(plain, name + SUFFIX, search.directory)
+    return parsed.spec(None if begun is None else begun.study.recorded_spaces)
 
 
 def _with_wanted(known: list[Entry], candidates: list[TrialRecord], search: Study) -> list[Entry]:
