@@ -1,9 +1,14 @@
 """The examples run as a user runs them, and print what they promise."""
 
+import contextlib
+import io
 import os
+import runpy
 import subprocess
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
+from unittest import mock
 
 import nbformat
 import pytest
@@ -32,6 +37,15 @@ def run(name: str, folder: Path, *words: object) -> str:
     return done.stdout
 
 
+def run_here(name: str, folder: Path, *words: object) -> str:
+    """In this process, which has imported what an example needs."""
+    shown = io.StringIO()
+    argv = [f"{name}.py", *map(str, words)]
+    with contextlib.chdir(folder), redirect_stdout(shown), mock.patch("sys.argv", argv):
+        runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+    return shown.getvalue()
+
+
 @pytest.mark.slow
 def test_a_study_is_read(tmp_path: Path) -> None:
     values = [
@@ -39,7 +53,7 @@ def test_a_study_is_read(tmp_path: Path) -> None:
         ({"accuracy": 0.8, "ece": 0.02, "nll": 0.4}, []),
     ]
     made_study(tmp_path, "digits", {"focal": values, "cross_entropy": values})
-    shown = run("read_a_study", tmp_path, tmp_path / "digits")
+    shown = run_here("read_a_study", tmp_path, tmp_path / "digits")
     assert "focal" in shown and "0.85  0.035" in shown  # medians
     assert (tmp_path / "accuracy_against_ece.png").stat().st_size > 5000
 
@@ -77,7 +91,7 @@ def test_a_study_in_a_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.slow
 def test_predictions_are_measured(tmp_path: Path) -> None:
     """The logits are twice what they should be: a temperature of 2 calibrates them."""
-    shown = dict(line.split() for line in run("evaluate_predictions", tmp_path).splitlines())
+    shown = dict(line.split() for line in run_here("evaluate_predictions", tmp_path).splitlines())
     assert float(shown["temperature"]) == pytest.approx(2, abs=0.15)
     assert float(shown["ts_ece"]) < 0.03 < float(shown["ece"])
     assert here_json("evaluate", tmp_path / "predictions.npz")["num_samples"] == 2000
@@ -86,7 +100,7 @@ def test_predictions_are_measured(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_loss_in_a_loop_of_ones_own(tmp_path: Path) -> None:
     # Log 2 / 4 = 0.17 at the start.
-    assert float(run("own_training_loop", tmp_path).split()[-1]) < 0.15
+    assert float(run_here("own_training_loop", tmp_path).split()[-1]) < 0.15
 
 
 @pytest.mark.slow

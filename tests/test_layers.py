@@ -4,6 +4,8 @@ tried in a fresh process."""
 import ast
 import subprocess
 import sys
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("trainables", "search_spaces", "study")
 ENGINES = {"ray", "optuna", "mlflow"}
+READERS = {"torch", "np", "yaml", "pd"}  # which of their calls are looked at
 # For each wing of study/: which others, and which engines, it may import. All may import
 # trainables and search_spaces.
 WINGS: dict[str, set[str]] = {
@@ -41,14 +44,47 @@ WINGS: dict[str, set[str]] = {
 }
 
 
-def imported(file: Path) -> set[str]:
-    found: set[str] = set()
+@dataclass
+class Seen:
+    """What stands in a file: names, and the calls of what has a dot in its name."""
+
+    imported: set[str] = field(default_factory=set)
+    functions: set[str] = field(default_factory=set)
+    own: set[str] = field(default_factory=set)  # attributes of self and cls
+    used: set[str] = field(default_factory=set)  # of anything else
+    texts: set[str] = field(default_factory=set)
+    calls: list[tuple[str, dict[str | None, str]]] = field(default_factory=list)
+
+    def add(self, node: ast.AST) -> None:
+        match node:
+            case ast.Import():
+                self.imported |= {alias.name for alias in node.names}
+            case ast.ImportFrom(module=str(module), level=0):
+                self.imported |= {module, *(f"{module}.{alias.name}" for alias in node.names)}
+            case ast.FunctionDef():
+                self.functions.add(node.name)
+            case ast.Attribute(value=ast.Name(id="self" | "cls")):
+                self.own.add(node.attr)
+            case ast.Attribute():
+                self.used.add(node.attr)
+            case ast.Constant():
+                self.texts.add(str(node.value))
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=of), attr=name)) if of in READERS:
+                options = {word.arg: ast.unparse(word.value) for word in node.keywords}
+                self.calls.append((f"{of}.{name}", options))
+
+
+@cache
+def seen(file: Path) -> Seen:
+    """Each file is parsed once for all tests."""
+    found = Seen()
     for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        found.add(node)
     return found
+
+
+def imported(file: Path) -> set[str]:
+    return seen(file).imported
 
 
 FILES = [file for package in PACKAGES for file in sorted((ROOT / package).rglob("*.py"))]
@@ -116,28 +152,16 @@ def test_what_is_private_of_the_engines_is_used_in_one_place_each() -> None:
     for file in FILES:
         if file.stem.endswith("_compat"):
             continue
-        tree = ast.parse(file.read_text())
         for name in imported(file):
             assert name.partition(".")[0] not in ENGINES or "._" not in name, (
                 f"{file}: {name} is private"
             )
-        own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)} | PUBLIC
-        own |= {
-            node.attr
-            for node in ast.walk(tree)
-            if isinstance(node, ast.Attribute) and _is_own(node)
+        found = seen(file)
+        own = found.functions | found.own | PUBLIC
+        private = {
+            name for name in found.used if name.startswith("_") and not name.startswith("__")
         }
-        used = {
-            node.attr
-            for node in ast.walk(tree)
-            if isinstance(node, ast.Attribute) and not _is_own(node)
-        }
-        private = {name for name in used if name.startswith("_") and not name.startswith("__")}
         assert private <= own, f"{file}: {private - own}"
-
-
-def _is_own(node: ast.Attribute) -> bool:
-    return isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
 
 
 def test_no_file_is_too_long_to_read() -> None:
@@ -162,14 +186,8 @@ def test_the_test_split_is_opened_in_one_place() -> None:
     ]
     assert openers == [ROOT / "study" / "engine" / "confirm.py"]
     for file in FILES:
-        texts = [
-            node.value
-            for node in ast.walk(ast.parse(file.read_text()))
-            if isinstance(node, ast.Constant)
-        ]
-        assert file == sealed or not {"test.npy", "test_labels.npy", "open_test"} & {
-            *map(str, texts)
-        }, file
+        named = {"test.npy", "test_labels.npy", "open_test"} & seen(file).texts
+        assert file == sealed or not named, file
 
 
 def test_files_are_data() -> None:
@@ -181,22 +199,16 @@ def test_files_are_data() -> None:
             "dill",
             "joblib",
         }
-        for node in ast.walk(ast.parse(file.read_text())):
-            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
-                continue
-            call = ast.unparse(node.func)
-            options = {word.arg: ast.unparse(word.value) for word in node.keywords}
+        for call, options in seen(file).calls:
             if call == "torch.load":
-                assert options.get("weights_only") == "True", f"{file}: {ast.unparse(node)}"
+                assert options.get("weights_only") == "True", f"{file}: {options}"
             if call == "np.load":
-                assert options.get("allow_pickle") == "False", f"{file}: {ast.unparse(node)}"
+                assert options.get("allow_pickle") == "False", f"{file}: {options}"
             assert call not in {"yaml.unsafe_load", "yaml.full_load", "pd.read_pickle"}, (
-                f"{file}: {ast.unparse(node)}"
+                f"{file}: {call}"
             )
             if call == "yaml.load":  # with a loader of ours, which is a SafeLoader
-                assert "class _Loader(yaml.SafeLoader)" in file.read_text(), (
-                    f"{file}: {ast.unparse(node)}"
-                )
+                assert "class _Loader(yaml.SafeLoader)" in file.read_text(), f"{file}: {call}"
 
 
 # What each module must not load, the lightest first: they are imported one after another,

@@ -251,7 +251,7 @@ def other(folder: Path, study: Parquet, split: str, shared: int, size: int) -> S
 def test_a_thousandth_is_dropped(
     study: Parquet, split: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainables.loading.shift.CHUNK", 7)
+    monkeypatch.setattr("trainables.loading.shift.CHUNK", 70)
     found = unseen_shift(
         other(tmp_path, study, split, 2, 2000), study.source_rows(), prepare(study, 0)
     )

@@ -40,10 +40,8 @@ CASES = [
     pytest.param(name, shape, marks=[] if name in ("mlp", "cnn") else pytest.mark.slow)
     for name, shape in CASES
 ]
-# Those that take seconds to build or to export; of the two whose code another
-# has too, one is exported.
+# Those that take seconds to build.
 LARGE = {"deeplabv3", "resnet34", "resnet50", "resnet101", "wide_resnet_26_10"}
-TWINS = {"resnet34", "resnet101"}
 every_network = pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=pytest.mark.slow) if name in LARGE else name for name in NAMES],
@@ -143,20 +141,6 @@ def test_feature_norms_are_of_what_the_head_receives(name):
     assert_close(torch.cat(norms).numpy(), expected, rtol=1e-6, atol=1e-12)
     network(images)
     assert [len(batch) for batch in norms] == [3, 2]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(set(NAMES) - TWINS))
-def test_exports_for_batches_of_any_size(name):
-    shape = (1, 8, 8)
-    network = built(find(name)(), shape)
-    batch = torch.export.Dim("batch", min=1)
-    program = torch.export.export(network, (torch.randn(4, *shape),), dynamic_shapes=({0: batch},))
-    exported = program.module()
-    with torch.no_grad():
-        for n in (1, 9):
-            images = torch.randn(n, *shape)
-            assert_close(exported(images), network(images), atol=1e-4, rtol=1e-4)
 
 
 def test_mlp_has_the_parameters_counted_by_hand():

@@ -75,7 +75,7 @@ def test_an_image_has_the_logits_that_it_has_alone(model: Any) -> None:
         assert_close(network(images.flip(0)).flip(0), alone, atol=1e-5, rtol=1e-5)
 
 
-@every_network
+@pytest.mark.parametrize("model", NETWORKS[:2])
 def test_exported_for_batches_of_any_size_it_is_the_same(model: Any) -> None:
     network = used(model, (3, 21, 18))
     batch = torch.export.Dim("batch", min=1)

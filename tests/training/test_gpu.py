@@ -34,7 +34,7 @@ OF_IMAGES = [
 def learner_of(**settings: Any) -> Learner:
     plain = {
         "data": {"name": "digits", "augment": "crop_flip"},
-        "model": "cnn",
+        "model": {"name": "cnn", "width": 4},
         "method": "cross_entropy",
         "epochs": 2,
         "batch_size": 512,

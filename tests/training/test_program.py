@@ -33,6 +33,7 @@ from trainables.loading.trial_data import trial_data
 from trainables.method import Batch, Method
 from trainables.methods.cross_entropy import CrossEntropy
 from trainables.model import Model, Network
+from trainables.models.resnet18 import Resnet18
 from trainables.training import checkpoint, program
 from trainables.training.learner import Learner
 
@@ -195,8 +196,9 @@ def test_features_compile_to_one_graph_for_all_trials(
     torch._dynamo.reset()
     counter = CompileCounter()
     monkeypatch.setattr(program, "COMPILER", counter)
+    monkeypatch.setattr(Resnet18, "layers", (1, 1, 1, 1))
     left = None
-    for number in range(4):
+    for number in range(3):
         rate = {"lr": 0.1 / (1 + number)}
         made = learner(
             model=name, number=number, compile=True, optimizer=rate, record=None, batch_size=8

@@ -174,7 +174,7 @@ def test_every_output_begins_with_the_line(storage: Path, tmp_path: Path) -> Non
         ("pareto", "--compare", "focal/0", "focal/1"),
         ("answer",),
         ("report", "--bootstrap", 0),
-        ("figures", "--bootstrap", 0),
+        ("figures", "--bootstrap", 0, "--only", "front"),
     ):
         shown = here(more[0], *words, *more[1:])
         assert shown.splitlines()[0] == LINE, more

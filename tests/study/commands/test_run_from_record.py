@@ -19,9 +19,10 @@ from study.store.from_record import (
     refuse_another_users,
 )
 from study.store.study import Study, open_study, write_study_file
+from tests.shared import made_once
 from tests.study.command_line import here, here_json, interrupted_here, write_spec
 from tests.study.made import made_study
-from tests.study.trained import digits
+from tests.study.trained import copy_of, digits
 
 
 def found(storage: Path) -> dict[str, object]:
@@ -36,15 +37,19 @@ def whole() -> dict[str, object]:
     return found(digits())
 
 
+def make_interrupted(folder: Path) -> None:
+    spec = write_spec(folder / "mine.yaml", trials=2)
+    interrupted_here(spec, folder)
+    spec.unlink()
+
+
 @pytest.mark.parametrize("given", ["small", "{folder}/small", "{folder}/small/study.yaml"])
 def test_it_goes_on_from_its_record_alone(
     given: str, tmp_path: Path, whole: dict[str, object]
 ) -> None:
-    spec = write_spec(tmp_path / "mine.yaml", trials=2)
-    interrupted_here(spec, tmp_path)
+    copy_of(made_once("interrupted", make_interrupted), tmp_path)
     states = here_json("status", "small", "--storage", tmp_path)["methods"].values()
     assert sum(each["complete"] + each["set_aside"] for each in states) == 1
-    spec.unlink()
     shown = here("run", given.format(folder=tmp_path), "--storage", tmp_path)
     assert f"from the record in {tmp_path}/small" in shown
     assert found(tmp_path) == whole

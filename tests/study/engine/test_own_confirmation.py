@@ -18,7 +18,9 @@ from study.engine import candidates
 from study.engine import confirm as confirming
 from study.store.confirmed import can_confirm_itself
 from study.store.study import Study, open_study
+from tests.shared import made_once
 from tests.study.command_line import here, here_json, write_spec
+from tests.study.trained import copy_of
 from trainables.loading.cache import prepare
 
 pytestmark = pytest.mark.slow
@@ -36,10 +38,21 @@ def spec(folder: Path, **keys: Any) -> Path:
     )
 
 
+def make_trained(storage: Path) -> None:
+    here("run", spec(storage), "--storage", storage)
+
+
 @pytest.fixture
 def trained(tmp_path: Path) -> Path:
-    here("run", spec(tmp_path), "--storage", tmp_path)
-    return tmp_path
+    return copy_of(made_once("fixed", make_trained), tmp_path)
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trained one, confirmed: only to read, or for what is refused."""
+    storage = copy_of(made_once("fixed", make_trained), tmp_path_factory.mktemp("measured"))
+    here("confirm", "fixed", "--storage", storage)
+    return storage
 
 
 def opened(storage: Path, name: str = "fixed") -> Study:
@@ -78,10 +91,9 @@ def test_its_trials_are_measured_and_nothing_is_trained(trained: Path) -> None:
     assert (problems(report), report.planned, report.duplicated) == ([], 4, 0)
 
 
-def test_what_it_measures_is_the_test_split(trained: Path) -> None:
+def test_what_it_measures_is_the_test_split(measured: Path) -> None:
     """Accuracy and NLL of each network's own logits, in plain NumPy."""
-    here("confirm", "fixed", "--storage", trained)
-    study = opened(trained)
+    study = opened(measured)
     prepared = prepare(study.spec.data, study.spec.seed)
     labels = np.load(prepared.directory / "test_labels.npy")
     found = results_of(study).confirmation
@@ -145,10 +157,9 @@ def test_a_method_added_later_is_counted_with_all_its_seeds(trained: Path) -> No
     assert "2 of 2 seeds of ls added after" in here("confirm", "fixed", "--storage", trained)
 
 
-def test_nothing_can_be_searched_once_it_was_measured(trained: Path) -> None:
-    here("confirm", "fixed", "--storage", trained)
-    with_search = spec(trained, methods=[*METHODS, "mbls"])
-    said = here("run", with_search, "--storage", trained, check=2)
+def test_nothing_can_be_searched_once_it_was_measured(measured: Path) -> None:
+    with_search = spec(measured, methods=[*METHODS, "mbls"])
+    said = here("run", with_search, "--storage", measured, check=2)
     assert "was measured on test, so nothing can be searched in it any more" in said
 
 

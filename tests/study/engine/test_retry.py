@@ -11,7 +11,9 @@ from study.audit.audit import audit
 from study.store.ledger import Ledger
 from study.store.study import Study, open_study
 from study.tracking.reader import read_runs
+from tests.shared import made_once
 from tests.study.command_line import calstudy, here, here_json, write_spec
+from tests.study.trained import copy_of
 from trainables.plugins import use_extensions
 from trainables.training.attempt import Attempt
 
@@ -45,10 +47,25 @@ def own_names_only() -> Iterator[None]:
 
 @pytest.fixture
 def spec(tmp_path: Path) -> Path:
-    """A study of which mine/0000 is complete, mine/0001 and mine/0002 have failed."""
-    write_code(tmp_path, FAULTY)
+    """Of a study of which mine/0000 is complete, mine/0001 and mine/0002 fail."""
+    return written(tmp_path)
+
+
+@pytest.fixture
+def failed(tmp_path: Path) -> Path:
+    """That of a study that was run."""
+    return copy_of(made_once("retried", make_failed), tmp_path) / "small.yaml"
+
+
+def make_failed(storage: Path) -> None:
+    here("run", written(storage), "--storage", storage)
+    use_extensions(None)
+
+
+def written(folder: Path) -> Path:
+    write_code(folder, FAULTY)
     return write_spec(
-        tmp_path / "small.yaml",
+        folder / "small.yaml",
         methods=["mine", "cross_entropy"],
         trials=3,
         epochs=1,
@@ -128,9 +145,9 @@ def test_mended_code_completes_what_failed_in_its_place(spec: Path, tmp_path: Pa
 
 @pytest.mark.parametrize("at", ["one is in the ledger", "it trains", "its outcome is recorded"])
 def test_a_kill_is_gone_on_from(
-    at: str, spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    at: str, failed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here("run", spec, "--storage", tmp_path)
+    spec = failed
     study = open_study("small", str(tmp_path))
     write_code(tmp_path, MENDED)
     retry, left = Ledger.retry, [1]
@@ -161,8 +178,10 @@ def test_a_kill_is_gone_on_from(
     check_counted_once(study)
 
 
-def test_a_retry_that_fails_is_retried_and_what_it_cost_counts(spec: Path, tmp_path: Path) -> None:
-    here("run", spec, "--storage", tmp_path)
+def test_a_retry_that_fails_is_retried_and_what_it_cost_counts(
+    failed: Path, tmp_path: Path
+) -> None:
+    spec = failed
     study = open_study("small", str(tmp_path))
     spent = [one.seconds or 0.0 for one in study.records().of("mine")]
     for attempt in (2, 3):

@@ -141,10 +141,10 @@ def test_a_good_ledger_is_read_once(storage: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_no_mutation_of_a_line_gives_a_traceback(storage: Path, log: Path) -> None:
-    """200 of them, by seed, are opened; a command is run on each tenth."""
+    """100 of them, by seed, are opened; a command is run on each tenth."""
     whole, yaml = log.read_bytes(), log.with_name("study.yaml").read_bytes()
     refused = 0
-    for seed in range(200):
+    for seed in range(100):
         log.write_bytes(mutated_lines(whole, seed))
         refusal = opened(storage)
         assert "\n" not in refusal, (seed, refusal)
@@ -155,7 +155,7 @@ def test_no_mutation_of_a_line_gives_a_traceback(storage: Path, log: Path) -> No
             one_line = said.count("\n") == 1 or words[0] == "run"
             assert code in (0, 1) or (code == 2 and one_line), (seed, words, said)
             log.with_name("study.yaml").write_bytes(yaml)
-    assert 50 < refused < 200  # they reach what is behind the first check too
+    assert 25 < refused < 100  # they reach what is behind the first check too
 
 
 # ---- study.yaml ----------------------------------------------------------------------------------
@@ -247,7 +247,7 @@ def test_an_edited_field_is_named(storage: Path, log: Path, kind: str) -> None:
         (b"name: small\n\tepochs: 3\n", "is not YAML"),
         (b"- name: small\n", "this is a spec, not the record"),
         (b"", "this is a spec, not the record"),
-        (b"recorded: " + b"[" * 2_000 + b"]" * 2_000, "is nested more than 100 levels deep"),
+        (b"recorded: " + b"[" * 200 + b"]" * 200, "is nested more than 100 levels deep"),
     ],
     ids=["not UTF-8", "a tab", "a list", "empty", "deep"],
 )
@@ -268,10 +268,10 @@ def test_what_is_no_study_file_is_named(
 
 
 def test_no_mutation_of_study_yaml_gives_a_traceback(storage: Path, log: Path) -> None:
-    """100 of them, by seed, are opened; a command is run on each tenth."""
+    """60 of them, by seed, are opened; a command is run on each tenth."""
     file = log.with_name("study.yaml")
     text, refused = file.read_text(), 0
-    for seed in range(100):
+    for seed in range(60):
         chance, plain = random.Random(seed), strict_yaml.parse(text)
         change_value(plain["recorded"] if chance.random() < 0.5 else plain, chance)
         file.write_text(strict_yaml.dump(plain))
@@ -282,4 +282,4 @@ def test_no_mutation_of_study_yaml_gives_a_traceback(storage: Path, log: Path) -
             words = one_of(storage, seed // 10)
             code, said = said_of(storage, *words)
             assert code in (0, 1, 2), (seed, words, said)
-    assert 20 < refused < 100
+    assert 12 < refused < 60

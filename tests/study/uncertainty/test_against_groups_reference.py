@@ -245,10 +245,10 @@ def test_simulated_labels_come_by_their_probabilities_and_together():
 @pytest.mark.slow
 def test_intervals_by_group_cover_a_known_truth_and_those_by_row_do_not():
     """200 sets: three standard errors of .95 are .046. The table is in docs/uncertainty.md."""
-    models = simulation.two_models(6.0, size=50_000)
+    models = simulation.two_models(6.0, size=10_000)
     design = simulation.Design(60, 1, 40)
     by_group, by_row = (
-        simulation.coverage(models, design, 200, by, 300) for by in ("group", "row")
+        simulation.coverage(models, design, 200, by, 200) for by in ("group", "row")
     )
     for name in ("accuracy", "nll", "brier"):
         assert min(by_group.covered[name]) > 0.89, by_group

@@ -164,8 +164,8 @@ def test_methods_are_compared_by_what_a_temperature_removes():
 def test_the_interval_covers_the_error_at_the_same_bandwidth():
     """90% intervals of 120 samples of 500; three standard errors are 8%. More:
     docs/uncertainty.md."""
-    found = simulation.population(simulation.LIFTS["sure"], 0.03, size=20_000)
-    covered = simulation.coverage(found, 500, 120, 300, ["smooth_ece"])
+    found = simulation.population(simulation.LIFTS["sure"], 0.03, size=5_000)
+    covered = simulation.coverage(found, 500, 120, 200, ["smooth_ece"])
     assert covered[simulation.SAME].covered >= 0.82, covered
 
 
