@@ -41,25 +41,31 @@ def hurry(connection: Any, record: Any) -> None:
 LONGEST = (
     "test_whole_line",
     "test_old",
+    "test_slurm",
     "test_ray_job",
     "test_hosts",
     "test_run_stopped",
-    "test_slurm",
+    "test_reproduce",
     "test_chaos",
     "test_run_killed",
     "test_cluster_files",
-    "test_any_user",
+    "test_autoscaler",
     "test_examples",
+    "test_waiting",
+    "test_working_directory",
+    "test_any_user",
     "test_run_failures",
     "test_doctor",
-    "test_working_directory",
     "test_audit",
     "test_watching",
     "test_probe",
     "test_gpu",
     "test_ray_compat",
     "test_confirm",
+    "test_stacked_runs",
+    "test_audited",
     "test_unusable_gpu",
+    "test_own_confirmation",
     "test_run",
     "test_early_stopping",
     "test_bootstrap",
@@ -78,8 +84,10 @@ LONGEST = (
     "test_export",
 )
 FIRST = {f"{name}.py": place for place, name in enumerate(LONGEST)}
-# The files whose tests share a cluster: one process runs them all.
+# The files whose tests share a cluster, or MLflow's server: one process runs them all.
 OF_CLUSTER = {"test_ray_job.py", "test_hosts.py"}
+OF_SERVER = {"test_audited.py", "test_projection.py", "test_reader.py"}
+TOGETHER = {**dict.fromkeys(OF_CLUSTER, "cluster"), **dict.fromkeys(OF_SERVER, "server")}
 
 
 @dataclass(frozen=True)
@@ -111,7 +119,7 @@ class SharedCluster:
 @contextlib.contextmanager
 def raised_cluster(shared: Path) -> Iterator[Cluster]:
     with network(3, shared) as (head, *workers):
-        start_head(head, cpus=2)
+        start_head(head, cpus=2, jobs=True)
         with ThreadPoolExecutor() as pool:
             list(pool.map(lambda worker: start_worker(worker, head, cpus=2), workers))
         yield Cluster(head, (workers[0], workers[1]), shared)
@@ -128,7 +136,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)  # pytest-xdist's
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """`--dist loadfile`, with the files of the cluster as one."""
+    """`--dist loadfile`, with the files of TOGETHER as one."""
     if config.getvalue("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling
@@ -136,9 +144,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class ByFile(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = super()._split_scope(nodeid)
-            return "cluster" if Path(file).name in OF_CLUSTER else file
+            return TOGETHER.get(Path(file).name, file)
 
     return ByFile(config, log)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """True: of a file without a test of the chosen tier."""
+    only_platform = config.getoption("markexpr") == "platform" and collection_path.is_file()
+    return True if only_platform and tiers.has_none(collection_path) else None
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses

@@ -16,11 +16,14 @@ class Patient(CrossEntropy):
 
     def loss(self, logits, targets, progress):
         if not Path({gate!r}).exists():
-            time.sleep(0.2)
+            time.sleep({seconds})
         return super().loss(logits, targets, progress)
 """
 
 
-def write_extensions(folder: Path, gate: Path) -> None:
+def write_extensions(folder: Path, gate: Path, seconds: float = 0.2) -> None:
+    """`patient`, whose steps take so many seconds more while there is no gate. Few long steps cost
+    less than many short ones: an epoch is measured, recorded and reported."""
     (folder / "methods").mkdir(parents=True)
-    (folder / "methods" / "patient.py").write_text(PATIENT.format(gate=str(gate)))
+    code = PATIENT.format(gate=str(gate), seconds=seconds)
+    (folder / "methods" / "patient.py").write_text(code)

@@ -326,11 +326,17 @@ def refusal() -> str | None:
 
 
 def start_head(
-    host: Host, *, cpus: int = 1, options: Sequence[str] = (), env: Mapping[str, str] | None = None
+    host: Host,
+    *,
+    cpus: int = 1,
+    jobs: bool = False,
+    options: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
 ) -> None:
-    """Ray's head: control store on port 6379, dashboard and job server on its loopback, port
-    8265."""
-    words = ["--head", "--port=6379", "--include-dashboard=true", "--dashboard-host=127.0.0.1"]
+    """Ray's head: control store on port 6379. jobs: dashboard and job server on its loopback too,
+    port 8265; they take ten seconds of CPU to start."""
+    words = ["--head", "--port=6379", f"--include-dashboard={str(jobs).lower()}"]
+    words += ["--dashboard-host=127.0.0.1"] if jobs else []
     _start(host, [*_ray_start(host, cpus), *words, *options], env)
 
 

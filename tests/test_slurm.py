@@ -31,6 +31,7 @@ model: mlp
 {methods}
 objectives: [{{metric: accuracy, direction: maximize}}, {{metric: ece, direction: minimize}}]
 search_space: {{optimizer.lr: {{low: 0.01, high: 0.5, log: true}}}}
+batch_size: 600
 trials: {trials}
 epochs: {epochs}
 checkpoint_seconds: 1
@@ -40,12 +41,12 @@ checkpoint_seconds: 1
 def written(
     folder: Path, name: str, *, nodes: int, gpus: int = 0, trials: int = 2, gate: Path | None = None
 ) -> str:
-    """The study's file and that of `init`, which it names. Where there is a gate, trials take ten
+    """The study's file and that of `init`, which it names. Where there is a gate, trials take eight
     minutes while it is shut and seconds once it is there."""
     methods, epochs = "methods: [cross_entropy]", 20
     if gate is not None:
-        methods, epochs = f"methods: [patient]\nextensions: {name}-own", 300
-        write_extensions(folder / f"{name}-own", gate)
+        methods, epochs = f"methods: [patient]\nextensions: {name}-own", 80
+        write_extensions(folder / f"{name}-own", gate, seconds=3.0)  # twice an epoch
     text = SPEC.format(name=name, methods=methods, trials=trials, epochs=epochs)
     (folder / f"{name}.yaml").write_text(text)
     spec = read_spec(folder / f"{name}.yaml")
@@ -225,7 +226,8 @@ def nothing_is_left(site: Slurm) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_two_jobs_of_two_nodes_on_the_same_nodes_do_not_meet(site: Slurm) -> None:
-    """Each has a Ray of two nodes, not of four, with a token of its own."""
+    """Each has a Ray of two nodes, not of four, with a token of its own. One is cancelled and stops
+    in order; the other goes on."""
     gate = site.folder / "gate-of-both"
     jobs = {
         name: site.sbatch(written(site.folder, name, nodes=2, gpus=1, gate=gate))
@@ -242,17 +244,24 @@ def test_two_jobs_of_two_nodes_on_the_same_nodes_do_not_meet(site: Slurm) -> Non
     # What Slurm gave the step is what Ray's node offers.
     assert [len(node.pids("CPU,1,GPU,1,")) for node in site.nodes] == [2, 2]
     assert {site.facts(job)["JobState"] for job in jobs.values()} == {"RUNNING"}
+    cancelled(site, jobs["two"])
+    assert "checking 2 nodes" in log(site, "two", jobs["two"])
     gate.touch()
-    for name, job in jobs.items():
-        assert "checking 2 nodes" in ended(site, name, job)
+    assert "checking 2 nodes" in ended(site, "one", jobs["one"])
     nothing_is_left(site)
+
+
+def cancelled(site: Slurm, job: str) -> None:
+    site.do("scancel", job)
+    site.wait(job, "CANCELLED", 60)
+    assert site.facts(job)["Restarts"] == "0"
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_preempted_and_out_of_time_it_goes_on_by_itself(site: Slurm) -> None:
     gate = site.folder / "gate-of-long"
-    job = site.sbatch(written(site.folder, "long", nodes=2, trials=4, gate=gate))
+    job = site.sbatch(written(site.folder, "long", nodes=2, gate=gate))
     trains(site, "long", job, 0)
     urgent = site.sbatch("--partition=high", "--nodes=2", "--exclusive", "--wrap=sleep 1")
     site.wait(job, "PENDING", 120)
@@ -295,17 +304,14 @@ def test_a_node_whose_ray_does_not_start_is_done_without(site: Slurm) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_a_cancelled_job_stops_in_order_and_another_goes_on(site: Slurm) -> None:
-    """On one node and on two."""
+    """On one node; on two: test_two_jobs_of_two_nodes_on_the_same_nodes_do_not_meet."""
     gate = site.folder / "gate-of-cancelled"
-    for name, nodes in (("pair", 2), ("alone", 1)):
-        file = written(site.folder, name, nodes=nodes, gate=gate)
-        job = site.sbatch(file)
-        trains(site, name, job, 0)
-        site.do("scancel", job)
-        site.wait(job, "CANCELLED", 60)
-        nothing_is_left(site)
-        assert site.facts(job)["Restarts"] == "0"
+    file = written(site.folder, "alone", nodes=1, gate=gate)
+    job = site.sbatch(file)
+    trains(site, "alone", job, 0)
+    cancelled(site, job)
+    nothing_is_left(site)
     gate.touch()
-    resumed = ended(site, name, site.sbatch(file))
+    resumed = ended(site, "alone", site.sbatch(file))
     assert "2 of 2 trials to run" in resumed and "calstudy run ended with 0" in resumed
     nothing_is_left(site)

@@ -41,6 +41,19 @@ def test_what_a_command_starts(command: list[str], expected: bool) -> None:
     assert tiers.belongs_to_platform(command) is expected
 
 
+def test_files_that_the_second_tier_does_not_read(tmp_path: Path) -> None:
+    """One with a test of it would be named where the first tier reads it."""
+    for name, text, expected in (
+        ("test_one.py", "def test_it() -> None: ...", True),
+        ("test_two.py", "pytestmark = pytest.mark.platform", False),
+        ("test_three.py", "def test_it(cluster: Cluster) -> None: ...", False),
+        ("conftest.py", "", False),
+    ):
+        file = tmp_path / name
+        file.write_text(text)
+        assert tiers.has_none(file) is expected
+
+
 def result_of(tmp_path: Path, body: str, seconds: float = 20.0) -> str:
     """What pytest says at the end of a test with that body."""
     (tmp_path / "conftest.py").write_text(PLUGIN.format(seconds=seconds))

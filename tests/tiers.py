@@ -6,6 +6,7 @@ service, a browser, Slurm or a cluster's head; or it kills whole runs; or it tak
 where it starts such a thing, or takes longer.
 """
 
+import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -19,6 +20,9 @@ from tests.patience import patient, slowness
 
 SECONDS = 20.0  # that a test of the first tier may take on an idle machine
 FIXTURES = frozenset({"hosts_allowed", "mlflow_server", "browser", "places"})
+# Each file with a test of the second tier has one of these: the marker, a fixture of `FIXTURES`, or
+# one of a conftest.py that uses it.
+WORDS = re.compile(rf"\b({'|'.join(['platform', 'cluster', *FIXTURES])})\b")
 PROGRAMS = frozenset(
     {
         "chromedriver",
@@ -64,6 +68,15 @@ def mark(items: list[pytest.Item]) -> None:
     for item in items:
         if FIXTURES.intersection(getattr(item, "fixturenames", ())):
             item.add_marker("platform")
+    marked = {item.path for item in items if item.get_closest_marker("platform")}
+    if missed := [str(file) for file in sorted(marked) if has_none(file)]:
+        raise pytest.UsageError(f"{missed[0]}: `make platform` reads none without {WORDS.pattern}")
+
+
+def has_none(file: Path) -> bool:
+    """Whether a file of tests can have none of the second tier: `make platform` does not import it,
+    which takes a process of pytest half of its start."""
+    return file.name.startswith("test_") and not WORDS.search(file.read_text())
 
 
 def kept(request: pytest.FixtureRequest) -> Iterator[None]:

@@ -179,16 +179,19 @@ MOMENTS = {
 }
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
-def test_interrupted_then_run_again(
-    tmp_path: Path, whole: str, moment: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The table is that of a run without interruption; each model is measured once."""
+def interrupted(table: Path, moment: str) -> str:
+    """Reproduce until that moment; what was printed."""
     owner, name, call = MOMENTS[moment]
-    table = write_guided_table(tmp_path)
-    with monkeypatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(owner, name, dies(call)(getattr(owner, name)))
-        shown = here("reproduce", table, "--seeds", 2, "--storage", tmp_path, check=None)
+        return here("reproduce", table, "--seeds", 2, "--storage", table.parent, check=None)
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_interrupted_then_run_again(tmp_path: Path, whole: str, moment: str) -> None:
+    """The table is that of a run without interruption; each model is measured once."""
+    table = write_guided_table(tmp_path)
+    shown = interrupted(table, moment)
     assert whole not in shown and "Traceback" not in shown
     again = reproduced(table, "--seeds", 2)
     vain = "between an opening" in moment
@@ -205,17 +208,19 @@ def without_openings(shown: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("moment", "number"),
+    ("begun", "moment", "number"),
     [
-        ("guided/trials/*/*/attempt-1/log", signal.SIGINT),
-        ("guided/trials/*/*/*/test.npz", signal.SIGKILL),
+        ("between the studies", "guided/trials/*/*/attempt-1/log", signal.SIGINT),
+        ("before the first opening", "guided/trials/*/*/*/test.npz", signal.SIGKILL),
     ],
 )
 def test_a_process_ends_then_is_run_again(
-    tmp_path: Path, whole: str, moment: str, number: signal.Signals
+    tmp_path: Path, whole: str, begun: str, moment: str, number: signal.Signals
 ) -> None:
-    """On Ray: while the guided study trains, by Ctrl-C, and while it is measured, by kill -9."""
+    """While the guided study trains, on Ray, by Ctrl-C, and while it is measured, by kill -9. What
+    comes before was done here."""
     table = write_guided_table(tmp_path)
+    interrupted(table, begun)
     driver = start("reproduce", table, "--seeds", 2, "--storage", tmp_path)
     wait_until(lambda: list(tmp_path.glob(moment)) or driver.poll() is not None, longest=0.002)
     assert driver.poll() is None
