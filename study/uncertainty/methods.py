@@ -137,15 +137,22 @@ class Methods:
         wanted = max(gap, matters - gap)
         now = min(len(first.values), len(second.values))
 
-        def reach(seeds: int) -> float:
-            few = self._quantile(parts.freedom * (seeds - 1) / (now - 1)) ** 2
-            square = few * parts.seeds * now / seeds + self._of_samples * parts.shared
-            return math.sqrt(square) + first.unseen + second.unseen
+        left = wanted - first.unseen - second.unseen
+        of_seeds = left**2 - self._of_samples * parts.shared
 
-        if reach(MOST_SEEDS) > wanted:
+        def tells(seeds: int) -> bool:
+            variance = parts.seeds * now / seeds
+            if left < 0 or of_seeds < 0:
+                return False
+            if not variance:
+                return True
+            freedom = parts.freedom * (seeds - 1) / (now - 1)
+            return self._reaches(math.sqrt(of_seeds / variance), freedom)
+
+        if not tells(MOST_SEEDS):
             return None
         more = range(now + 1, MOST_SEEDS)
-        return more.start + bisect_left(more, True, key=lambda seeds: reach(seeds) <= wanted)
+        return more.start + bisect_left(more, True, key=tells)
 
     def typical_reach(self) -> tuple[float, float]:
         """The median half-width over all pairs, and the share of its square that samples make."""
@@ -180,6 +187,12 @@ class Methods:
 
     def _quantile(self, freedom: float) -> float:
         return _quantile(max(2, len(self.rows)), freedom, self.level)
+
+    def _reaches(self, errors: float, freedom: float) -> bool:
+        """Whether the quantile is at most that; to find the quantile takes ten times as long."""
+        methods = max(2, len(self.rows))
+        share = studentized_range.cdf(errors * math.sqrt(2), methods, _in_quarters(freedom))
+        return bool(share >= self.level)
 
     def tied(self, best: str) -> set[str]:
         """The methods whose difference from `best` has an interval that contains 0."""
@@ -217,9 +230,11 @@ class Methods:
 
 def _quantile(methods: int, freedom: float, level: float) -> float:
     """The quantile of the largest of all pairwise differences, in standard errors of one."""
-    if not math.isinf(freedom):
-        freedom = math.floor(4 * freedom) / 4
-    return _studentized_range(methods, freedom, level)
+    return _studentized_range(methods, _in_quarters(freedom), level)
+
+
+def _in_quarters(freedom: float) -> float:
+    return freedom if math.isinf(freedom) else math.floor(4 * freedom) / 4
 
 
 @functools.cache
