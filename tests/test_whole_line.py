@@ -1,12 +1,20 @@
-"""The whole line as its user walks it, each command a process of its own, with Ray: run, killed,
-run again, confirmed, answered, exported, verified, audited."""
+"""The whole line as its user walks it: run, killed, run again, confirmed, answered, exported,
+verified, audited. What trains or exports is a process of its own, with Ray; what reads is not."""
 
 from pathlib import Path
 
 import pytest
 
 from tests.patience import wait_until
-from tests.study.command_line import calstudy, calstudy_json, kill, start, write_spec
+from tests.study.command_line import (
+    calstudy,
+    calstudy_json,
+    here,
+    here_json,
+    kill,
+    start,
+    write_spec,
+)
 from tests.study.counting import counted_once
 
 pytestmark = pytest.mark.slow
@@ -18,7 +26,7 @@ ONE = ("--cpus", 1)  # a process that trains takes four seconds to import
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A storage whose study lost its driver by SIGKILL while a trial was training."""
     storage = tmp_path_factory.mktemp("line")
-    spec = write_spec(storage / "small.yaml", trials=2, epochs=40, checkpoint_seconds=0.5)
+    spec = write_spec(storage / "small.yaml", trials=1, epochs=40, checkpoint_seconds=0.5)
     driver = start("run", spec, "--storage", storage, *ONE)
     trials = storage / "small" / "trials"
     wait_until(lambda: [log for log in trials.glob("*/*/*/log") if "epoch=" in log.read_text()])
@@ -46,13 +54,13 @@ def exported(confirmed: Path) -> Path:
 
 
 def test_killed_and_run_again_each_trial_is_counted_once(whole: Path) -> None:
-    study = counted_once(whole, 4)
+    study = counted_once(whole, 2)
     assert {record.state for record in study.records()} == {"complete"}
 
 
 def test_the_answer_names_a_trial_that_was_confirmed(confirmed: Path) -> None:
-    taken = calstudy_json("answer", "small", "--storage", confirmed)["sentences"][0]
-    front = calstudy_json("pareto", "small", "--storage", confirmed)["front"]
+    taken = here_json("answer", "small", "--storage", confirmed)["sentences"][0]
+    front = here_json("pareto", "small", "--storage", confirmed)["front"]
     assert any(f"{row['method']}/{row['number']:04}" in taken for row in front), taken
 
 
@@ -62,5 +70,5 @@ def test_the_registered_model_gives_what_was_measured(exported: Path) -> None:
 
 
 def test_the_audit_finds_nothing(exported: Path) -> None:
-    shown = calstudy("audit", "small", "--storage", exported).stdout
-    assert "small: clean; 4 trials planned: 4 complete; 0 lost, 0 duplicated" in shown
+    shown = here("audit", "small", "--storage", exported)
+    assert "small: clean; 2 trials planned: 2 complete; 0 lost, 0 duplicated" in shown
