@@ -38,9 +38,13 @@ def main() -> None:
     if problem is not None:
         print(problem, file=sys.stderr)
         sys.exit(2)
-    from study.machines.heeding import heed
+    from study.machines.heeding import heed, leave_if_interrupted
 
     heed(sys.argv[1:])
     from study.cli import main as run
 
-    run()
+    try:
+        run()
+    except SystemExit as ended:
+        leave_if_interrupted(ended.code)
+        raise

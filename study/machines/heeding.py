@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import os
 import signal
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -39,6 +40,16 @@ def heed(arguments: Sequence[str]) -> None:
     for number in SIGNALS:
         if signal.getsignal(number) not in (signal.SIG_IGN, None):
             signal.signal(number, heard)
+
+
+def leave_if_interrupted(code: object) -> None:
+    """End the process with INTERRUPTED, if that is its code, and not as Python would: Ray's C++
+    code may crash there if it was joining a cluster, and a job is not queued again after that."""
+    if code == INTERRUPTED:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):  # it is closed
+                stream.flush()
+        os._exit(INTERRUPTED)
 
 
 def last_word(by: str, resume: str | None = None) -> str:

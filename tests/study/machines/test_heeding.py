@@ -85,3 +85,26 @@ def test_after_the_last_word(code: int) -> None:
         process.send_signal(number)
     assert process.communicate("go\n", timeout=patient(60)) == ("", "")
     assert process.returncode == code
+
+
+# A program that crashes while Python ends, as Ray's C++ code may after a stop while it joins.
+CRASHING = """
+import atexit, os, signal, sys
+import calstudy, study.cli
+atexit.register(lambda: os.kill(os.getpid(), signal.SIGSEGV))
+def stopped():
+    print("the last word")  # not flushed
+    sys.exit({code})
+study.cli.main = stopped
+calstudy.main()
+"""
+
+
+@pytest.mark.parametrize(("code", "ends"), [(75, 75), (0, -signal.SIGSEGV)])
+def test_an_interrupted_command_keeps_its_code_if_python_crashes_while_it_ends(
+    code: int, ends: int
+) -> None:
+    program = started(CRASHING.format(code=code))
+    shown, said = program.communicate(timeout=patient(60))
+    assert (program.returncode, said) == (ends, "")
+    assert code == 0 or shown == "the last word\n"
