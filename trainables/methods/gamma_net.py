@@ -7,10 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trainables.fields import choice, number, text
+from trainables.fields import choice, number, text, words_or_number
 from trainables.method import Batch, State, Task
 from trainables.methods.focal import focal_loss
-from trainables.methods.shared.lookahead import Forward, LookaheadMethod, Parameters
+from trainables.methods.shared.lookahead import (
+    META_BATCH_DOC,
+    Forward,
+    LookaheadMethod,
+    Parameters,
+)
 from trainables.problems import FieldError
 
 HIGH = 8.0  # a median of gammas that no training comes back from
@@ -41,6 +46,9 @@ class GammaNet(LookaheadMethod):
         "free",
         doc="constant: phi's gradient is of the look-ahead's direction alone",
         before="free",
+    )
+    meta_batch: int | str = words_or_number(
+        "auto", "batch_size", low=1, doc=META_BATCH_DOC, before="batch_size"
     )
     meta_lr: float = number(1e-4, above=0, doc="Adam's learning rate for the learned parameters")
     k: int = number(10, low=1, doc="number of learned bases of the feature space")

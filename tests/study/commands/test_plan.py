@@ -195,7 +195,7 @@ def test_how_much_of_meta_a_step_takes(tmp_path: Path) -> None:
         {"label": "usual", "name": "gamma_net"},
         {"label": "few", "name": "gamma_net", "meta_batch": 32},
         {"label": "above", "name": "sample_prioritization", "base": above},
-        {"label": "equal", "name": "meta_l2", "meta_batch": "batch_size"},
+        {"label": "equal", "name": "meta_l2"},
     ]
     spec = write_spec(tmp_path / "small.yaml", methods=[*methods, "focal"], batch_size=100)
     shown = here("plan", spec, "--storage", tmp_path).splitlines()

@@ -41,6 +41,7 @@ Parameters = dict[str, Tensor]
 # The fields of each outer loss.
 OUTER_FIELDS = {"sece": ("bandwidth", "kernel"), "dece": ("bins",), "gap": ()}
 META_BATCH = 512  # samples of meta in a step, at most, with `meta_batch: auto`
+META_BATCH_DOC = f"samples of meta in a step; auto: {META_BATCH}; of a smaller meta split, all"
 
 
 class Forward(NamedTuple):
@@ -110,13 +111,7 @@ class LookaheadMethod(Method, ABC):
     length: str = choice(
         "free", "constant", doc="constant: phi's gradient is of the look-ahead's direction alone"
     )
-    meta_batch: int | str = words_or_number(
-        "auto",
-        "batch_size",
-        low=1,
-        doc=f"samples of meta in a step; auto: {META_BATCH}, or all of a smaller meta",
-        before="batch_size",
-    )
+    meta_batch: int | str = words_or_number("batch_size", "auto", low=1, doc=META_BATCH_DOC)
     moves_first: str = choice("theta", "phi", doc="phi: the weights are updated with the new phi")
     reduction: str = choice("mean", "sum", doc="reduction over the batch of the look-ahead loss")
     leak: bool = text(
