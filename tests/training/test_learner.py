@@ -352,11 +352,13 @@ def test_equal_train_gives_every_method_the_same_samples() -> None:
     assert len(usual.train) == len(usual.data.train) > len(equal.train)
 
 
-def test_meta_batches_go_round_without_a_sample_twice() -> None:
-    made = learner(method="gamma_net", batch_size=32)
+@pytest.mark.parametrize(("meta_batch", "taken"), [("batch_size", 32), (50, 50), ("auto", 116)])
+def test_meta_batches_go_round_without_a_sample_twice(meta_batch: str | int, taken: int) -> None:
+    """auto: all of this meta split, which has fewer than 512."""
+    made = learner(method={"name": "gamma_net", "meta_batch": meta_batch}, batch_size=32)
     size = len(made._meta or ())
     order = made._meta_order(2 * size, torch.Generator()).flatten()
-    assert len(order) == 64 * size
+    assert len(order) == 2 * size * taken
     for begun in range(0, len(order), size):
         assert sorted(order[begun : begun + size].tolist()) == list(range(size))
 
@@ -371,7 +373,7 @@ def test_repeatable_steps_fill_no_memory_that_they_write() -> None:
 
 
 def test_what_training_cost_is_counted_in_samples() -> None:
-    usual, meta_learned = trained(batch_size=64), trained(method="gamma_net", batch_size=64)
+    usual, meta_learned = trained(batch_size=64), trained(method="meta_l2", batch_size=64)
     n = len(usual.train)
     assert [row["samples"] for row in usual.history] == [n, 2 * n]
     updates = -(-len(meta_learned.train) // 64)
