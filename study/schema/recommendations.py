@@ -104,7 +104,9 @@ def is_of(trial: TrialConfig, recorded: RecordedSpace) -> bool:
     return all(today.get(path) == name for path, name in recorded.parts.items())
 
 
-def kept_values(trial: TrialConfig, written: tuple[str, ...], recorded: RecordedSpace) -> Any:
+def kept_values(
+    trial: TrialConfig, written: tuple[str, ...], recorded: RecordedSpace
+) -> dict[str, Any]:
     """{path: value} of the method's defaults when the study began, where today's are others.
 
     written: the paths that its file names now.
