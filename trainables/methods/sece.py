@@ -23,8 +23,8 @@ def smooth_ece(
 
     w_ij = exp(-(c_i - c_j)^2 / 2 bandwidth^2), normalised over j. The paper's weights are
     unnormalised, so the sum is no accuracy (it grows with the batch): we take the weighted mean.
-    kernel: as_printed takes the paper's sum. It is about the number of right samples nearby, far
-    above any confidence, so its gradient raises confidence and spreads confidences apart.
+    kernel: as_printed takes the paper's sum, about the number of right samples nearby. Where that
+    exceeds the confidence, the gradient raises confidences and spreads them apart.
     logits: [N, K] float. labels: [N] int64. hits: hard, or soft as in DECE. self_weight=False
     excludes sample i from its own accuracy (a batch of one gives 0). The gradient flows through
     confidences and weights; hard hits are constants.
