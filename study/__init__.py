@@ -25,7 +25,7 @@ __all__ = ["CommandFailed", "Study", "TryAgain", "UserError", "encode"]
 def __getattr__(name: str) -> Any:
     if name not in _PLACES:
         raise AttributeError(f"module 'study' has no attribute '{name}'")
-    from calstudy import foreign_package
+    from calstudy.command import foreign_package
 
     problem = foreign_package()
     if problem is not None:

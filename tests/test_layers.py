@@ -40,6 +40,7 @@ WINGS: dict[str, set[str]] = {
     "terminal": {"machines", "uncertainty", "analysis", "store", "schema"},
     "notebook": {"terminal", "answer", "store", "schema"},
     "report": {"answer", "uncertainty", "analysis", "store", "schema"},
+    "evaluation": {"report", "uncertainty", "analysis", "store", "schema"},
     "registry": {"answer", "uncertainty", "tracking", "store", "schema", "mlflow"},
 }
 

@@ -77,19 +77,25 @@ def diagram(predictions: Predictions) -> Diagram:
     temperature = statistics.median(fit.temperature for fit in fits) if fits else 1.0
     scaled = post_hoc.by_folds(fits, logits, groups)
     return Diagram(
-        reliability(logits, labels, groups), reliability(scaled, labels, groups), temperature
+        reliability(logits, labels, groups, predictions.probs),
+        reliability(scaled, labels, groups, predictions.probs_after(scaled)),
+        temperature,
     )
 
 
-def reliability(logits: Tensor, labels: Tensor, groups: Tensor | None = None) -> Reliability:
-    """Top-label reliability in equal-width bins. logits: [N, K]; labels, groups: [N] int64.
+def reliability(
+    logits: Tensor, labels: Tensor, groups: Tensor | None = None, probs: Tensor | None = None
+) -> Reliability:
+    """Top-label reliability in equal-width bins. logits: [N, K]; labels, groups: [N] int64; probs:
+    as `trainables.metrics.measure` takes them.
 
     The band is that of Broecker and Smith 2007 given the confidences: labels are drawn from them,
     and each bin's accuracies are cut at 2.5% and 97.5%. With groups it reaches to the ends of
     `_signed_bands` too: in a bin without a wrong label, signs alone vary too little.
     """
-    confidence, hits = top_label(logits, labels)
+    confidence, hits = top_label(logits, labels, probs)
     index = equal_width_index(confidence, BINS)
+    confidence = confidence.double()
     found = ReliabilityBins.collect(confidence, hits, index)
     counts, means, accuracy = (column.numpy() for column in found)
     numbers = np.unique(index.numpy())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from study.terminal.console import (
+    BEYOND_LIMIT,
     MOST_RESAMPLES,
     check_resamples,
     console,
@@ -28,17 +29,20 @@ from trainables.kinds import count_of
 from trainables.problems import FieldError
 
 if TYPE_CHECKING:
-    from study.uncertainty.intervals import Interval
+    from study.evaluation.alerts import Alert
+    from study.evaluation.comparison import Comparison
+    from study.evaluation.evaluation import Evaluation
+    from study.evaluation.files import Columns
+    from study.evaluation.given import Given
+    from study.evaluation.measure import Say
     from trainables.outputs.predictions import Normalized, Predictions
 
 BINS = 15
-SMALL = 2**22  # logits, below which more threads of torch cost more than they save
 SHOWN = 10  # rows in a sentence
 INTERVALS = (
     "intervals from {} resamples of {}; those of calibration errors start at 0 unless perfect"
     " calibration is rejected at {}. {} See docs/uncertainty.md."
 )
-Say = Callable[[str], object]  # shows what is computed now
 
 
 @dataclass(frozen=True)
@@ -46,30 +50,46 @@ class Request:
     """What the words ask for."""
 
     file: Path
+    other: Path | None
+    columns: Columns
+    ignore: str | None
     names: list[str]  # metrics, without `ts_`
+    alerts: list[Alert]
+    is_named: bool  # whether metrics were asked for
     bins: int
     level: float | None  # of the intervals; None: there are none
     post_hoc: bool
+    by_class: bool
     ood: Path | None
     normalize: bool  # divide probabilities by their sum
 
+    @property
+    def measured(self) -> list[str]:
+        """The metrics to compute: also those that a condition names."""
+        return list(dict.fromkeys([*self.names, *(alert.metric for alert in self.alerts)]))
+
 
 @dataclass(frozen=True)
-class Evaluation:
+class Found:
     """What was asked for, each empty or None where it was not."""
 
-    samples: int
-    classes: int
-    groups: int | None  # that the samples belong to, if the file says so
-    metrics: dict[str, float]  # before and, with the prefix `ts_`, after temperature scaling
-    intervals: dict[str, Interval] | None
+    own: Evaluation
+    other: Evaluation | None
+    between: Comparison | None
     post_hoc: dict[str, dict[str, float]]
     apart: dict[str, float]  # how well uncertainty separates the samples of `ood`
-    impossible: list[int]  # the rows whose label has probability 0
 
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
+@click.argument("other", type=click.Path(path_type=Path), required=False)
+@click.option("--label", metavar="NAME", help="Column of the labels; default: label.")
+@click.option("--probs", metavar="PATTERN", help="Columns of probabilities: 'p_*', or p_a,p_b.")
+@click.option("--logits", metavar="PATTERN", help="Columns of logits, as --probs names them.")
+@click.option("--score", metavar="NAME", help="Column of the probability of one of two classes,")
+@click.option("--positive", metavar="CLASS", help="of this one; default: 1.")
+@click.option("--id", "id_", metavar="NAME", help="Column that pairs the rows of two files.")
+@click.option("--ignore", metavar="LABEL", help="Leave out the samples with this label: -1.")
 @click.option(
     "--metrics", "named", metavar="NAMES", help="These metrics instead, such as ece,skce."
 )
@@ -81,7 +101,9 @@ class Evaluation:
     "--post-hoc", "post_hoc", is_flag=True, help="Also other post-hoc calibration, cross-fitted."
 )
 @click.option(
-    "--intervals", is_flag=True, help="Also bootstrap intervals, of the metrics that have one."
+    "--intervals/--no-intervals",
+    default=None,
+    help="Bootstrap intervals, of the metrics that have one; default: yes.",
 )
 @interval_option
 @click.option(
@@ -100,97 +122,159 @@ class Evaluation:
     metavar="FILE",
     help="Also how well uncertainty separates its samples.",
 )
+@click.option("--by-class", is_flag=True, help="Also a row for each class.")
+@click.option(
+    "--figure", type=click.Path(path_type=Path), help="Draw a reliability diagram: png, pdf, svg."
+)
+@click.option(
+    "--fail-if",
+    "limits",
+    multiple=True,
+    metavar="CONDITION",
+    help='End with exit code 3 if it holds: "ece>0.05", "ece.low>0.05". Repeatable.',
+)
 @json_option
 def evaluate(
     file: Path,
+    other: Path | None,
+    label: str | None,
+    probs: str | None,
+    logits: str | None,
+    score: str | None,
+    positive: str | None,
+    id_: str | None,
+    ignore: str | None,
     named: str | None,
     every: bool,
     post_hoc: bool,
-    intervals: bool,
+    intervals: bool | None,
     level: float,
     normalize: bool,
     bins: int,
     ood: Path | None,
+    by_class: bool,
+    figure: Path | None,
+    limits: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Compute the metrics of any model's predictions.
+    """Measure any model's predictions, or compare those of two models.
 
-    FILE is an npz with `logits` or `probs` [N, K] and `labels` [N], or a csv or parquet file with
-    columns label, and logit_0, logit_1, ... or prob_0, prob_1, ...; `groups` [N] (a column group),
-    numbers or text, says which samples belong together. Shows accuracy, NLL, Brier score and ECE,
-    before and after temperature scaling, cross-fitted within the file; --metrics and --all show
-    others. JSON gives the values after it the prefix ts_ and leaves out undefined ones.
+    FILE is a csv or parquet file, or an npz. By default its columns are label, and logit_0,
+    logit_1, ... or prob_0, prob_1, ..., of an npz the arrays labels [N], and logits or probs
+    [N, K], of maps [N, H, W] and [N, K, H, W]; --label, --probs, --logits and --score name others.
+    If labels are words, a class is what * of the pattern stands for; if they are numbers, classes
+    count from 0, in the order of the columns' numbers. `group` (npz: groups) says which samples
+    belong together.
+
+    Shows accuracy, NLL, Brier score and ECE with 95% intervals, and whether to use a temperature,
+    cross-fitted within the file. --metrics and --all show others, before and after it. JSON gives
+    the values after it the prefix ts_ and leaves out undefined ones. --fail-if is for a monitor:
+    what is not defined alerts too.
     """
-    _check(named, every, intervals, level, bins)
+    from study.evaluation.alerts import read_alerts
+    from study.evaluation.files import Columns
+
+    shown = bins == BINS if intervals is None else intervals
+    _check(named, every, intervals, shown, level, bins)
+    _check_figure(figure)
     asked = Request(
         file,
+        other,
+        Columns(label, probs, logits, score, positive, id_),
+        ignore,
         _names(named, every),
+        read_alerts(limits),
+        named is not None or every,
         bins,
-        level if intervals else None,
+        level if shown else None,
         post_hoc or every,
+        by_class,
         ood,
         normalize,
     )
-    if every or named or post_hoc or intervals:
-        with errors.status("") as status:
-            found = _evaluated(asked, status.update)
-    else:
-        found = _evaluated(asked, lambda doing: None)
+    with errors.status("") if every or named or post_hoc else nullcontext() as status:
+        found = _found(asked, (lambda doing: None) if status is None else status.update)
+    failed = [said for alert in asked.alerts if (said := alert.failed(found.own)) is not None]
+    if figure is not None:
+        _draw(found.own, figure)
     if as_json:
-        print_json(_plain(asked, found))
+        print_json(_plain(asked, found, failed))
     else:
         _print(asked, found)
+        for line in failed:
+            console.say(line)
+    if failed:
+        raise SystemExit(BEYOND_LIMIT)
 
 
-def _check(named: str | None, every: bool, intervals: bool, level: float, bins: int) -> None:
+def _check(
+    named: str | None, every: bool, asked: bool | None, shown: bool, level: float, bins: int
+) -> None:
     """Raises UsageError for options that exclude each other."""
     if named is not None and every:
         raise click.UsageError("--all shows every metric. Leave out --metrics, or --all.")
-    if interval_is_given() and not intervals:
+    if interval_is_given() and not shown:
         raise click.UsageError("--interval is for --intervals. Add it.")
-    if intervals and bins != BINS:
+    if asked and bins != BINS:
         raise click.UsageError(f"--intervals are of {BINS} bins. Leave out --bins.")
-    if intervals:
-        check_resamples(_resamples(level), level)
+    if shown:
+        check_resamples(min(max(1000, fewest_resamples(level)), MOST_RESAMPLES), level)
 
 
-def _resamples(level: float) -> int:
-    return min(max(1000, fewest_resamples(level)), MOST_RESAMPLES)
+def _check_figure(figure: Path | None) -> None:
+    from study.report.style import check_suffix
+
+    if figure is not None:
+        check_suffix(figure)
+
+
+def _draw(found: Evaluation, figure: Path) -> None:
+    from study.report.style import save
+    from trainables.files.output import write_output
+
+    save(found.reliability(), figure, write_output)
 
 
 def _names(named: str | None, every: bool) -> list[str]:
     """The metrics to show, without `ts_`. Raises FieldError."""
-    if named is None:
-        return list(metrics.described() if every else metrics.ESSENTIAL)
-    names = [name.strip() for name in named.split(",")]
+    from study.evaluation.evaluation import checked_names
+
+    if every:
+        return list(metrics.described())
     try:
-        for name in names:
-            metrics.check(name)
+        return checked_names(named)
     except FieldError as error:
-        raise error.under("--metrics") from None
-    return list(dict.fromkeys(name.removeprefix(metrics.AFTER_TEMPERATURE) for name in names))
+        raise error.at("--metrics") from None
 
 
-def _evaluated(asked: Request, say: Say) -> Evaluation:
-    """Read the file and compute what is asked for."""
+def _found(asked: Request, say: Say) -> Found:
+    """Read the files and compute what is asked for."""
+    from study.evaluation.evaluation import evaluated
     from trainables.machine import one_torch_thread
-    from trainables.outputs.predictions import Predictions
 
-    predictions = Predictions.load(asked.file, _normalized(asked, asked.file))
-    apart = {} if asked.ood is None else _apart(predictions, asked, asked.ood)
-    samples, classes = predictions.logits.shape
-    is_small = predictions.logits.numel() < SMALL
-    with one_torch_thread() if is_small else nullcontext():
-        return Evaluation(
-            samples,
-            classes,
-            None if predictions.groups is None else int(predictions.groups.max()) + 1,
-            _measured(predictions, asked, say),
-            _intervals(predictions, asked, say),
-            _post_hoc(predictions, asked, say),
-            apart,
-            predictions.impossible().tolist(),
-        )
+    if asked.columns.id is not None and asked.other is None:
+        raise click.UsageError("--id pairs the rows of two files. Name the other file.")
+    given = _read(asked, asked.file)
+    beside = None if asked.other is None else _read(asked, asked.other)
+    own = evaluated(given, asked.measured, asked.level, asked.bins, say)
+    other = between = None
+    if beside is not None and asked.other is not None:
+        other = evaluated(beside, asked.measured, asked.level, asked.bins, say)
+        try:
+            between = own.difference(other)
+        except FieldError as error:
+            raise error.at(f"{asked.other}: {error.path}") from None
+    predictions = given.predictions
+    with one_torch_thread():
+        post_hoc = _post_hoc(predictions, asked, say)
+        apart = {} if asked.ood is None else _apart(predictions, asked, asked.ood)
+    return Found(own, other, between, post_hoc, apart)
+
+
+def _read(asked: Request, file: Path) -> Given:
+    from study.evaluation.files import read
+
+    return read(file, asked.columns, asked.ignore, _normalized(asked, file))
 
 
 def _normalized(asked: Request, file: Path) -> Normalized | None:
@@ -200,51 +284,6 @@ def _normalized(asked: Request, file: Path) -> Normalized | None:
     return lambda most: errors.say(
         f"{file}: each row divided by its sum, off by at most {most:.3g}."
     )
-
-
-def _measured(predictions: Predictions, asked: Request, say: Say) -> dict[str, float]:
-    """The defined metrics before and, with the prefix `ts_`, after temperature scaling."""
-    say("temperature scaling")
-    after = predictions.cross_fitted()
-    found: dict[str, float] = {}
-    scores = {
-        "": (predictions.logits, predictions.probs),
-        metrics.AFTER_TEMPERATURE: (after, predictions.probs_after(after)),
-    }
-    for prefix, (logits, probs) in scores.items():
-        for number, name in enumerate(asked.names, start=1):
-            if prefix and metrics.describe(name).removed_of:
-                continue
-            say(f"{prefix}{name} ({number} of {len(asked.names)})")
-            values = metrics.measure(
-                logits, predictions.labels, [name], asked.bins, after, probs=probs
-            )
-            found |= {prefix + name: value for name, value in values.items()}
-    return found
-
-
-def _intervals(predictions: Predictions, asked: Request, say: Say) -> dict[str, Interval] | None:
-    """Intervals by metric, `ts_` included, of those that are resampled and have a finite one."""
-    if asked.level is None:
-        return None
-    import numpy as np
-
-    from study.uncertainty.bootstrap import intervals_of, measured
-    from study.uncertainty.resampling import draws_for, too_few
-
-    resamples = _resamples(asked.level)
-    if reason := too_few(predictions):
-        raise FieldError(str(asked.file), f"its {reason}", "Leave out --intervals.")
-    say(f"intervals, from {resamples:,} resamples")
-    wanted = [*asked.names, *(metrics.AFTER_TEMPERATURE + name for name in asked.names)]
-    with np.errstate(invalid="ignore"):  # an infinite NLL has no interval
-        parts = measured(predictions, draws_for(predictions, resamples), wanted)
-        found = intervals_of(parts, wanted, asked.level)
-    return {
-        name: one
-        for name, one in found.items()
-        if math.isfinite(one.low) and math.isfinite(one.high)
-    }
 
 
 def _post_hoc(predictions: Predictions, asked: Request, say: Say) -> dict[str, dict[str, float]]:
@@ -288,22 +327,16 @@ def _apart(predictions: Predictions, asked: Request, ood: Path) -> dict[str, flo
     )
 
 
-def _plain(asked: Request, found: Evaluation) -> dict[str, object]:
+def _plain(asked: Request, found: Found, failed: Sequence[str]) -> dict[str, object]:
     """The evaluation for JSON; what was not asked for is absent."""
     from study.terminal.tables import finite
 
-    plain: dict[str, object] = {
-        "num_samples": found.samples,
-        "num_classes": found.classes,
-        **({} if found.groups is None else {"num_groups": found.groups}),
-        "metrics": finite(found.metrics),
-    }
-    if found.impossible:
-        first = found.impossible[:SHOWN]
-        plain["infinite_nll"] = {"rows": len(found.impossible), "first": first}
-    if asked.level is not None and found.intervals is not None:
-        plain["intervals"] = {name: one.ends() for name, one in found.intervals.items()}
-        plain |= {"resamples": _resamples(asked.level), "level": asked.level}
+    plain = _plain_of(asked, found.own)
+    if found.other is not None and found.between is not None:
+        plain["other"] = _plain_of(asked, found.other)
+        plain["differences"] = found.between.to_dict()["differences"]
+    if asked.alerts:
+        plain["failed"] = list(failed)
     parts = {
         "post_hoc": {name: finite(row) for name, row in found.post_hoc.items()},
         "out_of_distribution": found.apart,
@@ -311,30 +344,67 @@ def _plain(asked: Request, found: Evaluation) -> dict[str, object]:
     return plain | {name: part for name, part in parts.items() if part}
 
 
-def _print(asked: Request, found: Evaluation) -> None:
-    from study.terminal.tables import metrics_table, post_hoc_table
+def _plain_of(asked: Request, found: Evaluation) -> dict[str, object]:
+    from study.terminal.tables import finite
 
-    groups = "" if found.groups is None else f" in {found.groups:,} groups"
-    console.say(
-        f"{asked.file}: {found.samples} samples{groups}, {found.classes} classes, {asked.bins} bins"
-    )
-    values = {**dict.fromkeys(asked.names, math.nan), **found.metrics}
-    if asked.level is None:
-        console.print(metrics_table(values))
-    else:
-        from study.uncertainty.intervals import floor_note, percent, significance
+    plain = found.to_dict()
+    plain["metrics"] = finite(found.numbers.values)
+    impossible = found.given.predictions.impossible().tolist()
+    if impossible:
+        plain["infinite_nll"] = {"rows": len(impossible), "first": impossible[:SHOWN]}
+    if asked.by_class:
+        rows = found.by_class().to_dict("records")
+        plain["by_class"] = [
+            {key: None if value != value else value for key, value in row.items()} for row in rows
+        ]
+    return plain
 
-        console.print(metrics_table(values, intervals=found.intervals, level=asked.level))
-        rejected = percent(significance(asked.level))
-        resamples = f"{_resamples(asked.level):,}"
-        units = f"{found.samples:,} samples" if found.groups is None else f"{found.groups:,} groups"
-        console.say(INTERVALS.format(resamples, units, rejected, floor_note(asked.level)))
-    if any(map(math.isinf, found.metrics.values())) and found.impossible:
-        console.say(_infinite(found.impossible))
+
+def _print(asked: Request, found: Found) -> None:
+    from study.terminal.tables import by_class_table, metrics_table, post_hoc_table
+
+    for file, each in ((asked.file, found.own), (asked.other, found.other)):
+        if each is not None:
+            _print_one(asked, each, str(file))
+            if asked.by_class:
+                console.print(by_class_table(each.by_class(), f"by class: {file}"))
+    if found.between is not None:
+        for line in found.between.lines:
+            console.say(line)
     if found.post_hoc:
         console.print(post_hoc_table(found.post_hoc))
     if found.apart:
         console.print(metrics_table(found.apart, title=f"out of distribution: {asked.ood}"))
+
+
+def _print_one(asked: Request, found: Evaluation, file: str) -> None:
+    first, *rest = found.lines
+    bins = "" if asked.bins == BINS else f", {asked.bins} bins"
+    console.say(f"{file}: {first}{bins}")
+    if asked.is_named:
+        _print_table(asked, found)
+        rest = rest[len(found.names) :]
+    for line in rest:
+        console.say(line)
+    impossible = found.given.predictions.impossible().tolist()
+    if impossible and any(map(math.isinf, found.numbers.values.values())):
+        console.say(_infinite(impossible))
+
+
+def _print_table(asked: Request, found: Evaluation) -> None:
+    """All metrics asked for, before and after a temperature."""
+    from study.terminal.tables import metrics_table
+
+    values = {**dict.fromkeys(asked.measured, math.nan), **found.numbers.values}
+    if not found.numbers.resamples or asked.level is None:
+        console.print(metrics_table(values))
+        return
+    from study.uncertainty.intervals import floor_note, percent, significance
+
+    console.print(metrics_table(values, intervals=found.numbers.intervals, level=asked.level))
+    rejected = percent(significance(asked.level))
+    resamples = f"{found.numbers.resamples:,}"
+    console.say(INTERVALS.format(resamples, found.counted, rejected, floor_note(asked.level)))
 
 
 def _infinite(rows: list[int]) -> str:

@@ -69,8 +69,8 @@ def _distribution() -> importlib.metadata.Distribution:
 
 def _code() -> dict[str, bytes]:
     """By path in the wheel: every file of our packages, compiled ones aside."""
-    found = {f"{DOOR}.py": _origin(DOOR).read_bytes()}
-    for package in PACKAGES:
+    found = {}
+    for package in (DOOR, *PACKAGES):
         folder = _origin(package).parent
         for path in sorted(folder.rglob("*")):
             if path.is_file() and path.parent.name != "__pycache__":

@@ -65,9 +65,19 @@ def our_settings() -> Iterator[None]:
         yield
 
 
+class InlineFigure(Figure):
+    """A figure that a notebook shows where it is returned, though pyplot does not know it."""
+
+    def _repr_png_(self) -> bytes:
+        drawn = io.BytesIO()
+        with our_settings():
+            self.savefig(drawn, dpi=DPI // 2, format="png")
+        return drawn.getvalue()
+
+
 def new_figure() -> Figure:
     """An empty figure; needs no display and no global state."""
-    figure = Figure(layout="constrained")
+    figure = InlineFigure(layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 

@@ -17,6 +17,8 @@ from study.terminal.layout import Table
 from trainables import metrics
 
 if TYPE_CHECKING:
+    import pandas
+
     from study.store.study import Study
     from study.uncertainty.bootstrap import Analysis, Difference
     from study.uncertainty.intervals import Interval
@@ -203,6 +205,26 @@ def post_hoc_table(rows: dict[str, dict[str, float]]) -> Table:
     made = Table("post-hoc, cross-fitted", *(f">{name}" for name in columns), ">temperature")
     for name, row in rows.items():
         made.add_row(name, *(_number(row.get(column)) for column in (*columns, "fitted")))
+    return made
+
+
+def by_class_table(rows: pandas.DataFrame, title: str) -> Table:
+    """One row a class, as `study.evaluation.by_class` has them."""
+    from study.uncertainty.forms import difference_text, value_text
+    from study.uncertainty.intervals import Interval
+
+    shown = ("recall", "precision", "excess", "ece")
+    heads = (">samples", ">predicted", *(f">{name}" for name in shown))
+    made = Table("class", *heads, title=title)
+    for row in rows.to_dict("records"):
+        cells = []
+        for name in shown:
+            found = Interval(row[name], row[f"{name}_low"], row[f"{name}_high"])
+            text = difference_text(found) if name == "excess" else value_text(found, cell=True)
+            if math.isnan(found.low):
+                text = "-" if math.isnan(found.estimate) else f"{found.estimate:.4f}"
+            cells.append(text)
+        made.add_row(row["class"], str(row["samples"]), str(row["predicted"]), *cells)
     return made
 
 

@@ -214,6 +214,11 @@ def differences_from(
 def _side(
     names: Collection[str], record: TrialRecord, predictions: Predictions, draws: Draws
 ) -> Side:
+    return side_of(names, predictions, draws)
+
+
+def side_of(names: Collection[str], predictions: Predictions, draws: Draws) -> Side:
+    """One side of a comparison of two sets of predictions on the same samples."""
     parts = measured(predictions, draws, names)
     sample = next(iter(parts.values())).sample  # its hits survive a temperature
     hits = hits_of(predictions, draws.groups)

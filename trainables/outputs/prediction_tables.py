@@ -31,14 +31,14 @@ def table_arrays(path: Path, labelled: bool = True) -> dict[str, np.ndarray]:
     """`logits` or `probs` [N, K], `labels` if labelled, and `groups` if there are any, as an npz
     has them, all checked. Raises FieldError naming all that the file lacks, or the first row that
     is wrong."""
-    return _told(path, lambda: _arrays(path, labelled))
+    return told(path, lambda: _arrays(path, labelled))
 
 
 def table_has_groups(path: Path) -> bool:
-    return _told(path, lambda: GROUP in _columns(path).schema().names)
+    return told(path, lambda: GROUP in open_columns(path).schema().names)
 
 
-def _told(path: Path, read: Callable[[], T]) -> T:
+def told(path: Path, read: Callable[[], T]) -> T:
     """What is read; an error says the file once."""
     if not path.exists():
         raise FieldError(str(path), "there is no such file", nearest_file(path, ENDINGS))
@@ -50,7 +50,7 @@ def _told(path: Path, read: Callable[[], T]) -> T:
 
 
 def _arrays(path: Path, labelled: bool) -> dict[str, np.ndarray]:
-    columns = _columns(path)
+    columns = open_columns(path)
     names = columns.schema().names
     kinds = [kind for kind in KINDS if _numbers_in(kind, names)]
     if len(kinds) > 1:
@@ -73,12 +73,12 @@ def _arrays(path: Path, labelled: bool) -> dict[str, np.ndarray]:
     if len(scores) < 2:
         found = f"has one class, '{scores[0]}'"
         raise FieldError("", found, f"Give two or more: '{kind}_0', '{kind}_1', ...")
-    values = np.column_stack([_numbers(path, table, name) for name in scores])
+    values = np.column_stack([column_of_numbers(path, table, name) for name in scores])
     values = finite(values, called=lambda number: f"'{scores[number]}'")
     _check_scores(values, scores)
     arrays = {f"{kind}s": values}
     if labelled:
-        labels = _numbers(path, table, LABEL)
+        labels = column_of_numbers(path, table, LABEL)
         arrays["labels"] = class_numbers(labels, len(scores), f"'{LABEL}'")
     if GROUP in others:
         groups = group_column(path, table.column(GROUP), FILL)
@@ -94,7 +94,8 @@ def _check_scores(scores: np.ndarray, names: Sequence[str]) -> None:
         refuse_negative(scores, lambda number: f"'{names[number]}'", mend)
 
 
-def _columns(path: Path) -> Columns:
+def open_columns(path: Path) -> Columns:
+    """The columns of a csv or parquet file."""
     if path.suffix.lower() == ".parquet":
         return ParquetColumns(path, memory())
     return CsvColumns(path, memory(), text=[GROUP])
@@ -106,7 +107,7 @@ def _numbers_in(kind: str, names: Sequence[str]) -> list[int]:
     return [int(one[1]) for one in found if one]
 
 
-def _numbers(path: Path, table: Any, name: str) -> np.ndarray:
+def column_of_numbers(path: Path, table: Any, name: str) -> np.ndarray:
     """A column [N] of numbers. Raises FieldError."""
     column = whole("", f"value of '{name}'", FILL, path, table.column(name))
     if pa.types.is_string(column.type):

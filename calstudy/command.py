@@ -1,5 +1,5 @@
-"""The command `calstudy`. It lies outside the packages, so that it can name the one that
-another has replaced."""
+"""The command `calstudy`, and the check that comes before all else: that Python imports our
+packages, and not others of the same names."""
 
 import importlib.util
 import sys
@@ -11,7 +11,7 @@ PACKAGES = ("study", "trainables", "search_spaces")
 def foreign_package() -> str | None:
     """The problem and its fix where Python would import another package under one
     of our names, on one line."""
-    home = Path(__file__).resolve().parent
+    home = Path(__file__).resolve().parents[1]
     for name in PACKAGES:
         where = _place(name)
         if where is None or where.parent != home:

@@ -1,0 +1,195 @@
+"""Two models on the same samples: the difference in each metric, with its interval and word."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from study.schema.matters import matters_in
+from study.uncertainty.bootstrap import resampled_names, side_of
+from study.uncertainty.forms import signed_ends
+from study.uncertainty.intervals import FRACTIONS, Interval, percent
+from study.uncertainty.resampling import Draws, differs, too_few
+from study.uncertainty.words import word_for
+from trainables.metrics import AFTER_TEMPERATURE
+from trainables.outputs.given import array_of
+from trainables.outputs.predictions import Predictions
+from trainables.problems import FieldError
+
+if TYPE_CHECKING:
+    from study.evaluation.given import Given
+    from study.evaluation.measure import Numbers
+
+
+class Difference(NamedTuple):
+    """A metric of two models, the first less the second; its interval, and the word for the first:
+    better, worse, as good or not told apart. None: the metric has no interval."""
+
+    one: float
+    other: float
+    difference: float
+    interval: tuple[float, float] | None
+    word: str | None
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison:
+    """The differences by metric, before and (`ts_`) after a temperature for each model."""
+
+    differences: dict[str, Difference]
+    samples: int
+    level: float
+    why_none: str = ""  # why there are no intervals
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """What is printed."""
+        width = max(map(len, self.differences), default=0)
+        shown = [f"the first less the second, on {self.samples:,} samples"]
+        for name, (one, other, by, ends, word) in self.differences.items():
+            said = f"{by:+.4f}"
+            if ends is not None:
+                estimate, interval = signed_ends(Interval(by, *ends))
+                said = f"{estimate} {interval}  {word}"
+            shown.append(f"{name:{width}}  {one:.4f}  {other:.4f}  {said}")
+        how = f"No intervals: {self.why_none}." if self.why_none else ""
+        return tuple(filter(None, [*shown, how]))
+
+    def to_dict(self) -> dict[str, object]:
+        """Every number, for JSON."""
+        found: dict[str, object] = {}
+        for name, each in self.differences.items():
+            low, high = each.interval or (None, None)
+            found[name] = {
+                "one": each.one,
+                "other": each.other,
+                "difference": each.difference,
+                "low": low,
+                "high": high,
+                "word": each.word,
+            }
+        return {"num_samples": self.samples, "level": self.level, "differences": found}
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
+
+    def __repr__(self) -> str:
+        return f"Comparison({self.lines[0]!r})"
+
+    def _repr_html_(self) -> str:
+        heads = ("metric", "first", "second", "difference", f"{percent(self.level)} interval", "")
+        rows = ["".join(f"<th>{head}</th>" for head in heads)]
+        for name, (one, other, by, ends, word) in self.differences.items():
+            estimate, interval = f"{by:+.4f}", "-"
+            if ends is not None:
+                estimate, interval = signed_ends(Interval(by, *ends))
+            cells = (name, f"{one:.4f}", f"{other:.4f}", estimate, interval, word or "-")
+            rows.append("".join(f"<td>{escape(cell)}</td>" for cell in cells))
+        return f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+
+
+def compare(
+    one: Given,
+    other: Given,
+    numbers: tuple[Numbers, Numbers],
+    names: Sequence[str],
+    level: float,
+    id: tuple[Any, Any] | None = None,
+) -> Comparison:
+    """The differences of two models in metrics of these names, without `ts_`.
+
+    numbers: of each. id: the ids of each. Raises FieldError unless samples, labels, classes and
+    groups are the same.
+    """
+    if one.weights is not None or other.weights is not None:
+        raise FieldError("weights", "a difference has no weighted form", "Leave them out.")
+    other = other.in_order_of(one.classes)
+    ids = (one.ids, other.ids)
+    if id is not None:
+        ids = (_ids(id[0], one), _ids(id[1], other))
+    if ids[0] is not None and ids[1] is not None:
+        other = other.in_rows(_places(ids[0], ids[1]))
+    _check_same(one, other)
+    both = (one.predictions, other.predictions)
+    why_none = too_few(both[0])
+    # No temperature changes a fraction of right predictions.
+    every = [*names, *(AFTER_TEMPERATURE + name for name in names if name not in FRACTIONS)]
+    intervals = {}
+    if resamples := min(each.resamples for each in numbers):
+        intervals = _intervals(both, every, level, resamples)
+    found = {}
+    for name in every:
+        values = [each.values.get(name) for each in numbers]
+        if values[0] is None or values[1] is None:
+            continue
+        ends = word = None
+        if name in intervals:
+            ends = intervals[name].low, intervals[name].high
+            word = word_for(intervals[name], name, matters_in(name, {}, len(one.classes)))
+        found[name] = Difference(values[0], values[1], values[0] - values[1], ends, word)
+    return Comparison(found, len(both[0].labels), level, why_none)
+
+
+def _intervals(
+    both: tuple[Predictions, Predictions], names: Sequence[str], level: float, resamples: int
+) -> dict[str, Interval]:
+    """The differences of those that are resampled, where their intervals are finite."""
+    draws = Draws.of(len(both[0].labels), resamples, 0, both[0].groups)
+    wanted = [name for name in names if name in resampled_names()]
+    with np.errstate(invalid="ignore"):  # an infinite NLL has no interval
+        first, second = (side_of(wanted, each, draws) for each in both)
+    found = {}
+    for name in wanted:
+        if name in first.values and name in second.values:
+            one = first.less(second, name, level)
+            if math.isfinite(one.low) and math.isfinite(one.high):
+                found[name] = one
+    return found
+
+
+def _ids(values: Any, given: Given) -> tuple[str, ...]:
+    ids = tuple(map(str, array_of("id", values).tolist()))
+    samples = len(given.predictions.labels)
+    if len(ids) != samples:
+        found = f"{len(ids):,} ids for {samples:,} samples"
+        raise FieldError("id", found, "Give the ids of both: id=(own, other's).")
+    return ids
+
+
+def _places(ids: Sequence[str], others: Sequence[str]) -> list[int]:
+    """The row of each id among the other's. Raises FieldError for ids that repeat or differ."""
+    for each in (ids, others):
+        if len(each) != len(set(each)):
+            seen: set[str] = set()
+            twice = next(one for one in each if one in seen or seen.add(one))  # type: ignore[func-returns-value]
+            raise FieldError(
+                "id", f"'{twice}' is there twice", "Give each sample an id of its own."
+            )
+    place = {one: row for row, one in enumerate(others)}
+    only = [one for one in ids if one not in place] or [
+        one for one in others if one not in set(ids)
+    ]
+    if only:
+        found = f"{len(only):,} are in one of the two only, the first is '{only[0]}'"
+        raise FieldError("id", found, "Compare models on the same samples.")
+    return [place[one] for one in ids]
+
+
+def _check_same(first: Given, second: Given) -> None:
+    mend = "Give both the same samples in one order, or pair them by an id."
+    sizes = [len(each.predictions.labels) for each in (first, second)]
+    if sizes[0] != sizes[1]:
+        raise FieldError("labels", f"{sizes[0]:,} samples, the other has {sizes[1]:,}", mend)
+    what = differs(first.predictions, second.predictions)
+    if what == "labels":
+        other = second.predictions.labels
+        row = int((first.predictions.labels != other).nonzero()[0])
+        names = [first.classes[int(each.predictions.labels[row])] for each in (first, second)]
+        raise FieldError("labels", f"row {row} is {names[0]}, of the other {names[1]}", mend)
+    if what is not None:
+        raise FieldError(what, "differ between the two", mend)
