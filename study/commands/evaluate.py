@@ -255,15 +255,12 @@ def _found(asked: Request, say: Say) -> Found:
     if asked.columns.id is not None and asked.other is None:
         raise click.UsageError("--id pairs the rows of two files. Name the other file.")
     given = _read(asked, asked.file)
-    beside = None if asked.other is None else _read(asked, asked.other)
+    beside = None if asked.other is None else _read_other(asked, asked.other, given)
     own = evaluated(given, asked.measured, asked.level, asked.bins, say)
     other = between = None
-    if beside is not None and asked.other is not None:
+    if beside is not None:
         other = evaluated(beside, asked.measured, asked.level, asked.bins, say)
-        try:
-            between = own.difference(other)
-        except FieldError as error:
-            raise error.at(f"{asked.other}: {error.path}") from None
+        between = own.difference(other)
     predictions = given.predictions
     with one_torch_thread():
         post_hoc = _post_hoc(predictions, asked, say)
@@ -275,6 +272,16 @@ def _read(asked: Request, file: Path) -> Given:
     from study.evaluation.files import read
 
     return read(file, asked.columns, asked.ignore, _normalized(asked, file))
+
+
+def _read_other(asked: Request, file: Path, own: Given) -> Given:
+    """The other file, its classes and its rows in the order of our own."""
+    from study.evaluation.comparison import paired
+
+    try:
+        return paired(own, _read(asked, file))
+    except FieldError as error:
+        raise error if error.path == str(file) else error.at(f"{file}: {error.path}") from None
 
 
 def _normalized(asked: Request, file: Path) -> Normalized | None:

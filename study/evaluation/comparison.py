@@ -106,38 +106,41 @@ def compare(
     numbers: of each. id: the ids of each. Raises FieldError unless samples, labels, classes and
     groups are the same.
     """
-    if one.weights is not None or other.weights is not None:
-        raise FieldError("weights", "a difference has no weighted form", "Leave them out.")
-    other = other.in_order_of(one.classes)
-    ids = (one.ids, other.ids)
-    if id is not None:
-        ids = (_ids(id[0], one), _ids(id[1], other))
-    if ids[0] is not None and ids[1] is not None:
-        other = other.in_rows(_places(ids[0], ids[1]))
-    _check_same(one, other)
+    other = paired(one, other, id)
     both = (one.predictions, other.predictions)
     why_none = too_few(both[0])
     # No temperature changes a fraction of right predictions.
     every = [*names, *(AFTER_TEMPERATURE + name for name in names if name not in FRACTIONS)]
-    intervals = {}
+    found: dict[str, Difference] = {}
     if resamples := min(each.resamples for each in numbers):
-        intervals = _intervals(both, every, level, resamples)
-    found = {}
+        found = _resampled(both, every, level, resamples)
+    first, second = (each.values for each in numbers)
     for name in every:
-        values = [each.values.get(name) for each in numbers]
-        if values[0] is None or values[1] is None:
-            continue
-        ends = word = None
-        if name in intervals:
-            ends = intervals[name].low, intervals[name].high
-            word = word_for(intervals[name], name, matters_in(name, {}, len(one.classes)))
-        found[name] = Difference(values[0], values[1], values[0] - values[1], ends, word)
-    return Comparison(found, len(both[0].labels), level, why_none)
+        if name not in found and name in first and name in second:
+            by = first[name] - second[name]
+            found[name] = Difference(first[name], second[name], by, None, None)
+    ordered = {name: found[name] for name in every if name in found}
+    return Comparison(ordered, len(both[0].labels), level, why_none)
 
 
-def _intervals(
+def paired(one: Given, other: Given, id: tuple[Any, Any] | None = None) -> Given:
+    """The other with its classes and, where both have ids, its samples in the order of `one`.
+
+    Raises as `compare`.
+    """
+    if one.weights is not None or other.weights is not None:
+        raise FieldError("weights", "a difference has no weighted form", "Leave them out.")
+    other = other.in_order_of(one.classes)
+    ids = (one.ids, other.ids) if id is None else (_ids(id[0], one), _ids(id[1], other))
+    if ids[0] is not None and ids[1] is not None and ids[0] != ids[1]:
+        other = other.in_rows(_places(ids[0], ids[1]), ids[0])
+    _check_same(one, other)
+    return other
+
+
+def _resampled(
     both: tuple[Predictions, Predictions], names: Sequence[str], level: float, resamples: int
-) -> dict[str, Interval]:
+) -> dict[str, Difference]:
     """The differences of those that are resampled, where their intervals are finite."""
     draws = Draws.of(len(both[0].labels), resamples, 0, both[0].groups)
     wanted = [name for name in names if name in resampled_names()]
@@ -146,9 +149,11 @@ def _intervals(
     found = {}
     for name in wanted:
         if name in first.values and name in second.values:
-            one = first.less(second, name, level)
-            if math.isfinite(one.low) and math.isfinite(one.high):
-                found[name] = one
+            by = first.less(second, name, level)
+            if math.isfinite(by.low) and math.isfinite(by.high):
+                word = word_for(by, name, matters_in(name, {}, both[0].logits.shape[1]))
+                values = (first.estimates[name], second.estimates[name])
+                found[name] = Difference(*values, by.estimate, (by.low, by.high), word)
     return found
 
 
@@ -163,7 +168,7 @@ def _ids(values: Any, given: Given) -> tuple[str, ...]:
 
 def _places(ids: Sequence[str], others: Sequence[str]) -> list[int]:
     """The row of each id among the other's. Raises FieldError for ids that repeat or differ."""
-    for each in (ids, others):
+    for each in (ids, others):  # equal ids that repeat pair nothing wrongly
         if len(each) != len(set(each)):
             seen: set[str] = set()
             twice = next(one for one in each if one in seen or seen.add(one))  # type: ignore[func-returns-value]

@@ -70,7 +70,8 @@ def read(
             _suggest(path)
         if ignore is None and not _has_maps(path):
             own = Predictions.load(path, normalized)
-            return Given(own, tuple(map(str, range(own.logits.shape[1]))))
+            divided = "logits" if own.probs is None else "logarithms of the probabilities"
+            return Given(own, tuple(map(str, range(own.logits.shape[1]))), divided=divided)
     if is_table:
         return told(path, lambda: _of_table(path, columns, ignore, normalized))
     return _of_arrays(path, columns, ignore, normalized)

@@ -23,13 +23,14 @@ UNNAMED = "Name the classes in the order of the columns: classes=['cat', 'dog', 
 class Given:
     """Predictions [N, K], the names of the K classes, and of each sample its id and weight, if any.
 
-    notes: what was taken for what, in sentences.
+    divided: what a temperature divides. notes: what was taken for what, in sentences.
     """
 
     predictions: Predictions
     classes: tuple[str, ...]
     ids: tuple[str, ...] | None = None
     weights: np.ndarray | None = None  # [N] float64
+    divided: str = "logits"
     notes: tuple[str, ...] = ()
 
     @property
@@ -49,11 +50,12 @@ class Given:
         scores = self.scores[:, order]
         return self._with(scores, numbers, self.predictions.groups, tuple(classes))
 
-    def in_rows(self, rows: Sequence[int]) -> Given:
-        """The same with the samples in this order."""
+    def in_rows(self, rows: Sequence[int], ids: tuple[str, ...]) -> Given:
+        """The same with the samples in this order, and their ids."""
         own = self.predictions
         groups = None if own.groups is None else own.groups[rows]
-        return self._with(self.scores[rows], own.labels[rows], groups, self.classes)
+        moved = self._with(self.scores[rows], own.labels[rows], groups, self.classes)
+        return replace(moved, ids=ids)
 
     @property
     def kind(self) -> str:
@@ -98,12 +100,16 @@ def given(
     refuse_other_order(brought)
     names = _names(classes, brought[kind])
     arrays = {name: array_of(name, value) for name, value in brought.items()}
+    if not arrays[kind].ndim:
+        raise FieldError(kind, f"is {type(brought[kind]).__name__}", "Give numbers [N, K].")
     notes = []
+    divided = "logits" if kind == "logits" else "logarithms of the probabilities"
     if arrays[kind].ndim == 4:
         arrays = _of_pixels(kind, arrays)
         notes.append("The pixels of a map belong together.")
     if arrays[kind].ndim == 1 or arrays[kind].shape[1:] == (1,):
         arrays[kind] = _both_classes(kind, arrays[kind])
+        divided = "log-odds of the scores"
         positive = names[1] if len(names) == 2 else "class 1"
         notes.append(f"One column of scores: the probability of {positive}.")
     samples, columns = len(arrays[kind]), arrays[kind].shape[-1]
@@ -123,11 +129,16 @@ def given(
     ids_of = arrays.pop("ids", None)
     weighed = _checked_weights(arrays.pop("weights", None))
     arrays["labels"] = _numbers(arrays["labels"], names)
+    made = Predictions.of(**arrays)
+    names = names or tuple(map(str, range(columns)))
+    if samples > 1 and int(made.labels.min()) == int(made.labels.max()):
+        notes.append(f"Every label is {names[int(made.labels[0])]}.")
     return Given(
-        Predictions.of(**arrays),
-        names or tuple(map(str, range(columns))),
+        made,
+        names,
         None if ids_of is None else tuple(texts_of(ids_of).tolist()),
         weighed,
+        divided,
         tuple(notes),
     )
 

@@ -17,7 +17,6 @@ from study.uncertainty.intervals import LEVEL, Interval
 from study.uncertainty.resampling import Draws, too_few
 from trainables import metrics
 from trainables.machine import one_torch_thread
-from trainables.outputs.predictions import Predictions
 
 BINS = 15
 SMALL = 2**22  # scores, below which more threads of torch cost more than they save
@@ -114,7 +113,7 @@ def measure(
     with one_torch_thread() if small else nullcontext():
         if given.weights is not None:
             return _weighted(given, given.weights, names, level or LEVEL, resamples, why_none)
-        return _unweighted(predictions, names, level or LEVEL, bins, resamples, why_none, say)
+        return _unweighted(given, names, level or LEVEL, bins, resamples, why_none, say)
 
 
 def _weighted(
@@ -136,7 +135,7 @@ def _weighted(
 
 
 def _unweighted(
-    predictions: Predictions,
+    given: Given,
     names: Sequence[str],
     level: float,
     bins: int,
@@ -144,6 +143,7 @@ def _unweighted(
     why_none: str,
     say: Say,
 ) -> Numbers:
+    predictions = given.predictions
     say("temperature scaling")
     after = predictions.cross_fitted()
     score = "brier" if len(predictions.impossible()) else "nll"
@@ -168,14 +168,15 @@ def _unweighted(
         draws = Draws.of(len(predictions.labels), resamples, 0, predictions.groups)
         wanted = [*every, *(TS + name for name in every), removed]
         with np.errstate(invalid="ignore"):  # an infinite NLL has no interval
-            intervals = intervals_of(measured(predictions, draws, wanted), wanted, level)
+            parts = measured(predictions, draws, wanted, after=after.double().numpy())
+            intervals = intervals_of(parts, wanted, level)
         intervals = {name: one for name, one in intervals.items() if _is_finite(one)}
     advice = Advice(
         predictions.temperature(),
         score,
         intervals.get(removed, found[score] - found[TS + score]),
         (intervals.get("ece", found["ece"]), intervals.get(TS + "ece", found[TS + "ece"])),
-        "logits" if predictions.probs is None else "logarithms of the probabilities",
+        given.divided,
     )
     asked = {*names, *(TS + name for name in names)}
     return Numbers(

@@ -233,14 +233,16 @@ def measured(
     draws: Draws,
     wanted: Collection[str],
     temperature: float | None = None,
+    after: Floats | None = None,
 ) -> dict[str, Resampled]:
     """The wanted metrics as they are (key "") and after temperature scaling (key "ts_").
 
-    temperature: fitted on other samples; None: cross-fitted on these, inside each resample.
+    temperature: fitted on other samples; None: cross-fitted on these, inside each resample. after:
+    the cross-fitted logits, where they are known.
     """
     parts = {}
     for prefix, names in by_prefix(with_parts(set(wanted) & set(resampled_names()))).items():
-        table, resamples = resampled(predictions, draws, prefix, names, temperature)
+        table, resamples = resampled(predictions, draws, prefix, names, temperature, after)
         draw = partial(calibrated_sums, table, draws.chances)
         parts[prefix] = Resampled(table.total(), resamples, draw)
     return parts
@@ -258,15 +260,16 @@ def resampled(
     prefix: str,
     wanted: Collection[str],
     temperature: float | None,
+    after: Floats | None = None,
 ) -> tuple[SampleTerms, Sums]:
     """The samples' table and the sums of each resample, before ("") or after ("ts_") scaling.
 
-    wanted: names without prefix. temperature: as in `measured`.
+    wanted: names without prefix. temperature, after: as in `measured`.
     """
     labels = predictions.labels.numpy()
     classwise = "classwise_ece" in wanted
     overlaps = not OVERLAPS.keys().isdisjoint(wanted)
-    scaled = logits_of(predictions, prefix, temperature)
+    scaled = after if prefix and after is not None else logits_of(predictions, prefix, temperature)
     table = SampleTerms.of(
         scaled,
         labels,
@@ -276,7 +279,7 @@ def resampled(
         given=None if prefix else predictions.probs,
         ties=bool(prefix) and predictions.probs is not None,
     )
-    del scaled  # of many classes it is large
+    del scaled, after  # of many classes they are large
     if "smooth_ece" in wanted:
         table = smoothed(table)
     if not prefix or temperature is not None:

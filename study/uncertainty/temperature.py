@@ -32,8 +32,9 @@ from trainables.metrics.shared.post_hoc import (
 
 NODES = 10  # per cell: log T is exact to 1e-10, where 999 of 1,000 classes are equal to 1e-7
 STEPS = 8  # of Newton's method, from the middle of a cell
-# A fold's predictions are computed once for so many parts of the resamples, with nearly equal
-# temperatures each.
+# A fold's predictions are computed once for each part of the resamples, whose log T differ by this
+# at most; there are no more than so many parts.
+SPAN = 0.01
 ALIKE = 32
 _NODES = chebyshev.chebpts1(NODES)
 _SERIES_OF = np.linalg.inv(chebyshev.chebvander(_NODES, NODES - 1))
@@ -253,7 +254,8 @@ def sums_after(
         part = logits[rows]
         names = labels[rows]
         of_fold = weights[fold::FOLDS]
-        for alike in np.array_split(np.argsort(own, kind="stable"), min(ALIKE, len(own))):
+        parts = min(ALIKE, len(own), 1 + math.ceil(np.ptp(own) / SPAN))
+        for alike in np.array_split(np.argsort(own, kind="stable"), parts):
             scaled = part / math.exp(own[alike].mean())
             table = SampleTerms.of(scaled, names, classwise, starts, smoothing, groups, overlaps)
             for name, values in table.sums(of_fold[:, alike]).arrays().items():
