@@ -181,9 +181,9 @@ def _numbers(labels: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
     is_number = [word.lower() in ("true", "false") or _is_number(word) for word in texts.tolist()]
     if all(is_number) and not all(map(_is_number, names or ("",))):
         return labels
-    first = np.flatnonzero(~np.isin(texts, names) & ~(np.array(is_number) & (not names)))[0]
-    row = np.flatnonzero(place == first)[0]
-    word = str(texts[first])
+    wrong = ~np.isin(texts, names) & ~(np.array(is_number) & (not names))
+    row = int(np.flatnonzero(wrong[place])[0])
+    word = str(texts[place[row]])
     if word in ("None", "nan", "NaN", "<NA>", "NaT", ""):
         raise FieldError("labels", f"row {row}: it is missing", "Fill it, or remove the row.")
     if not names:
