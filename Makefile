@@ -53,8 +53,9 @@ lint: .venv/installed-for-tests  ## ruff and mypy
 chaos: .venv/installed-for-tests  ## 430 faults at random moments; writes benchmarks/results/chaos.jsonl (hours; root)
 	$(BIN)/python -m benchmarks.chaos
 
-compare: .venv/compare/installed  ## compare with public packages on random and adversarial inputs, then in speed
+compare: .venv/compare/installed  ## compare with public packages on random and adversarial inputs and public bug reports, then in speed
 	.venv/compare/bin/python -W ignore -m benchmarks.compare
+	.venv/compare/bin/python -m benchmarks.compare.reports
 	.venv/compare/bin/python -W ignore -m benchmarks.metrics
 	.venv/compare/bin/python -W ignore -m benchmarks.search --only stop
 
