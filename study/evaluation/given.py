@@ -4,6 +4,7 @@ torch objects. Which column is which class is never guessed."""
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -87,8 +88,9 @@ def given(
     """Check what was given. ignore: the label of samples that do not count. Raises FieldError.
 
     labels [N] with probs or logits [N, K]; of two classes also probs [N] of the second; of maps
-    [N, H, W] with [N, K, H, W], whose pixels belong together. Classes are named by `classes` or by
-    the columns of a DataFrame; labels are then these names, or numbers from 0 as without names.
+    [N, H, W] with [N, K, H, W], whose pixels belong together. Classes are named by `classes`, in
+    the order of the columns, or by the columns of a DataFrame. Labels are names, or numbers: of
+    `classes` from 0, of a DataFrame those in the columns' names (`p_10`).
     """
     if (logits is None) == (probs is None):
         found = "neither is given" if probs is None else "both are given"
@@ -126,6 +128,10 @@ def given(
         arrays = {name: values[kept] for name, values in arrays.items()}
     if not len(arrays[kind]):
         raise FieldError("labels", "there is no sample", "Give one at least.")
+    if names and classes is None and _are_numbers(arrays["labels"]):
+        order = _order(kind, names)
+        arrays[kind] = arrays[kind][:, order]
+        names = tuple(map(str, range(columns)))
     ids_of = arrays.pop("ids", None)
     weighed = _checked_weights(arrays.pop("weights", None))
     arrays["labels"] = _numbers(arrays["labels"], names)
@@ -152,6 +158,25 @@ def _names(classes: Sequence[Any] | None, scores: Any) -> tuple[str, ...]:
     if twice := [name for name in names if names.count(name) > 1]:
         raise FieldError("classes", f"'{twice[0]}' is there twice", "Name each class once.")
     return names
+
+
+def _are_numbers(labels: np.ndarray) -> bool:
+    return all(map(_is_number, np.unique(texts_of(labels)).tolist()))
+
+
+def _order(kind: str, columns: Sequence[str]) -> list[int]:
+    """The places of the columns of class 0, 1, ..., of a DataFrame beside labels that are numbers.
+
+    Their names are 0 to K-1, perhaps with the same text around. Raises FieldError for others.
+    """
+    parts = [re.fullmatch(r"(\D*)(\d{1,6})(\D*)", name) for name in columns]
+    numbers = [int(part[2]) for part in parts if part]
+    around = {(part[1], part[3]) for part in parts if part}
+    if len(around) != 1 or sorted(numbers) != list(range(len(columns))):
+        found = f"labels are numbers, and the columns are {', '.join(columns[:5])}"
+        mend = f"Name the classes in the order of their numbers (classes=...), or give {kind}"
+        raise FieldError(kind, found, f"{mend}.to_numpy() if the columns are in that order.")
+    return np.argsort(numbers).tolist()
 
 
 def _text(value: Any) -> str:

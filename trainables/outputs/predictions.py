@@ -263,7 +263,7 @@ def _scores(
 ) -> Tensor:
     """The logits, or the probabilities in their own dtype, [N, K]. door: default: of the file."""
     name = "logits" if "logits" in arrays else "probs"
-    scores = torch.from_numpy(np.ascontiguousarray(_checked(path, name, arrays[name])))
+    scores = torch.from_numpy(np.ascontiguousarray(_checked(path, name, arrays[name], door)))
     if name == "probs":
         return as_probs(scores, door or _door(path, scores.shape[1]), normalized)
     if normalized is not None:
@@ -301,7 +301,7 @@ def _groups(path: Path, groups: np.ndarray, num_samples: int) -> Tensor:
     return torch.from_numpy(renumbered(groups))
 
 
-def _checked(path: Path, name: str, scores: np.ndarray) -> np.ndarray:
+def _checked(path: Path, name: str, scores: np.ndarray, door: Door | None) -> np.ndarray:
     where = str(path)
     if scores.ndim != 2 or scores.shape[1] < 2:
         found = f"{scores.dtype} {list(scores.shape)}"
@@ -310,14 +310,14 @@ def _checked(path: Path, name: str, scores: np.ndarray) -> np.ndarray:
     if len(scores) == 0:
         raise FieldError(where, f"'{name}' is empty")
     try:
-        values = _finite(name, scores)
+        values = _finite(name, scores, door)
     except FieldError as error:
         raise error.at(where) from None
     # The type of probabilities says where the edges of their bins are.
     return values.astype(np.float16) if scores.dtype == np.float16 else values
 
 
-def _finite(name: str, scores: np.ndarray) -> np.ndarray:
+def _finite(name: str, scores: np.ndarray, door: Door | None) -> np.ndarray:
     """Finite scores [N, K]; of probabilities, none is negative. Raises FieldError."""
 
     def called(number: int) -> str:
@@ -325,5 +325,6 @@ def _finite(name: str, scores: np.ndarray) -> np.ndarray:
 
     found = finite(numbers_of(scores, called), called)
     if name == "probs":
-        refuse_negative(found, called, "If the values are logits, name the array 'logits'.")
+        of_array = "If the values are logits, name the array 'logits'."
+        refuse_negative(found, called, of_array if door is None else door.if_logits)
     return found

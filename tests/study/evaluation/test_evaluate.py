@@ -83,7 +83,10 @@ BROUGHT: dict[str, Callable[[], calstudy.Evaluation]] = {
     "logits": lambda: calstudy.evaluate(LABELS, logits=LOGITS),
     "names": lambda: calstudy.evaluate(WORDS, probs=PROBS, classes=CLASSES),
     "a frame": lambda: calstudy.evaluate(pd.Series(WORDS), probs=FRAME),
-    "numbers of a frame": lambda: calstudy.evaluate(LABELS, probs=FRAME),
+    "numbered columns": lambda: calstudy.evaluate(
+        LABELS, probs=pd.DataFrame(PROBS[:, [2, 0, 1]], columns=["p_2", "p_0", "p_1"])
+    ),
+    "numbers and names": lambda: calstudy.evaluate(LABELS, probs=FRAME, classes=CLASSES),
     "categories": lambda: calstudy.evaluate(pd.Series(WORDS, dtype="category"), probs=FRAME),
     "named from 1": lambda: calstudy.evaluate(LABELS + 1, probs=PROBS, classes=[1, 2, 3]),
     "text of numbers": lambda: calstudy.evaluate(LABELS.astype(str), probs=PROBS),
@@ -99,7 +102,7 @@ def test_whatever_brings_them_the_values_are_the_same(way: str) -> None:
     for name, value in expected.items():
         assert found.metrics[name].value == approx(value.value, abs=1e-9)
         assert found.metrics[name].interval == approx(value.interval, abs=1e-6)
-    named = dict.fromkeys(("names", "a frame", "numbers of a frame", "categories"), "cat to eel")
+    named = dict.fromkeys(("names", "a frame", "numbers and names", "categories"), "cat to eel")
     ends = {**named, "another order": "eel to dog", "named from 1": "1 to 3"}.get(way, "0 to 2")
     assert found.lines[0] == f"300 samples, 3 classes, {ends}"
 
@@ -330,6 +333,9 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
                      "labels: row 0: 'emu' is no class. Valid values: cat, dog, eel."),
     "missing": ({"labels": [None, *WORDS[1:]], "probs": PROBS, "classes": CLASSES},
                 "labels: row 0: it is missing."),
+    "numbers beside words": ({"probs": FRAME}, "probs: labels are numbers, and the columns are"),
+    "columns from 1": ({"probs": pd.DataFrame(PROBS, columns=["p_1", "p_2", "p_3"])},
+                       "probs: labels are numbers, and the columns are p_1, p_2, p_3."),
     "from 1": ({"labels": LABELS + 1, "probs": PROBS}, "labels: row"),
     "halves": ({"labels": LABELS + 0.5, "probs": PROBS}, "labels: row 0: 'labels' is"),
     "an index": ({"labels": pd.Series(LABELS), "probs": pd.DataFrame(PROBS).iloc[::-1]},
