@@ -2,8 +2,6 @@
 
 from calstudy import losses as losses
 from calstudy import metrics as metrics
-from calstudy.command import foreign_package as foreign_package
-from calstudy.command import main as main
 from study.evaluation.comparison import Comparison as Comparison
 from study.evaluation.evaluation import Evaluation as Evaluation
 from study.evaluation.evaluation import evaluate as evaluate

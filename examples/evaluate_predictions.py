@@ -2,20 +2,24 @@
 
 import numpy as np
 
-from trainables import Predictions, fit_temperature
+import calstudy
 
 rng = np.random.default_rng(0)
 logits = rng.normal(size=(2000, 10)) * 3
-labels = np.array(
-    [rng.choice(10, p=row) for row in np.exp(logits / 2) / np.exp(logits / 2).sum(1, keepdims=True)]
-)
+chances = np.exp(logits / 2) / np.exp(logits / 2).sum(1, keepdims=True)  # of a calibrated model
+labels = np.array([rng.choice(10, p=row) for row in chances])
 
-predictions = Predictions.of(logits=logits, labels=labels)  # or probs=...
-found = predictions.evaluate()
-for name in ("accuracy", "nll", "ece", "ts_nll", "ts_ece"):
-    print(f"{name:10} {found[name]:.4f}")
-# The logits are twice too large.
-print(f"temperature {fit_temperature(predictions.logits, predictions.labels):.2f}")
+found = calstudy.evaluate(labels, logits=logits)  # or probs=...
+print(found)
+ece = found.metrics["ece"]
+print(f"ECE {ece.value:.4f}, at 95% in {ece.interval}")
+print(f"temperature {found.temperature:.2f}")  # the logits are twice too large
+found.reliability().savefig("reliability.png")
 
-# `calstudy evaluate predictions.npz` prints the main metrics of such a file; with --all, every one.
+# Two models on the same samples: the first less one whose logits are divided by the temperature.
+difference = found.difference(calstudy.evaluate(labels, logits=logits / found.temperature))
+print(difference)
+print(f"its ECE is {difference.differences['ece'].word}")
+
+# `calstudy evaluate predictions.npz` prints the same of a file; with --all, every metric.
 np.savez("predictions.npz", logits=logits, labels=labels)

@@ -2,10 +2,10 @@
 
 from ray import tune
 
-from trainables import trainable_for
+import calstudy
 
 tuner = tune.Tuner(
-    tune.with_resources(trainable_for("focal"), {"cpu": 1}),
+    tune.with_resources(calstudy.trainable_for("focal"), {"cpu": 1}),
     param_space={
         "data": "digits",
         "model": "mlp",

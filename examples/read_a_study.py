@@ -10,9 +10,9 @@ import matplotlib
 matplotlib.use("Agg")
 from matplotlib import pyplot
 
-from study import Study
+import calstudy
 
-study = Study.open(sys.argv[1] if len(sys.argv) > 1 else "studies/digits")
+study = calstudy.Study.open(sys.argv[1] if len(sys.argv) > 1 else "studies/digits")
 trials = study.trials()
 complete = trials[trials.state == "complete"]
 print(complete.groupby("method")[["accuracy", "ece", "nll"]].median().round(4))

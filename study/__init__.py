@@ -1,5 +1,5 @@
-"""The experiment: many trials asked for, and what they leave read. `from study import
-Study` opens one in Python."""
+"""The experiment: many trials asked for, and what they leave read. In Python
+`calstudy.Study` opens one."""
 
 import warnings
 from importlib import import_module

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -91,9 +92,12 @@ def test_a_study_in_a_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.slow
 def test_predictions_are_measured(tmp_path: Path) -> None:
     """The logits are twice what they should be: a temperature of 2 calibrates them."""
-    shown = dict(line.split() for line in run_here("evaluate_predictions", tmp_path).splitlines())
-    assert float(shown["temperature"]) == pytest.approx(2, abs=0.15)
-    assert float(shown["ts_ece"]) < 0.03 < float(shown["ece"])
+    shown = run_here("evaluate_predictions", tmp_path)
+    found = dict(re.findall(r"^(ECE|temperature) ([\d.]+)", shown, re.MULTILINE))
+    assert float(found["temperature"]) == pytest.approx(2, abs=0.15)
+    ece, scaled = map(float, re.findall(r"^ece +(0\.\d{4})  (0\.\d{4})", shown, re.MULTILINE)[0])
+    assert ece == float(found["ECE"]) > 0.03 > scaled and shown.endswith("its ECE is worse\n")
+    assert (tmp_path / "reliability.png").stat().st_size > 5000
     assert here_json("evaluate", tmp_path / "predictions.npz")["num_samples"] == 2000
 
 

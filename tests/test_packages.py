@@ -1,16 +1,27 @@
-"""Another package under one of our names: one clear error."""
+"""`import calstudy`, and another package under one of our names: one clear error."""
 
+import ast
+import importlib
 import os
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+import calstudy
+from calstudy import losses, metrics
 from study.engine.deaths import death_of
 from study.machines.ray_session import ClusterError
+from trainables.metrics import find, ours
 
 ROOT = Path(__file__).parents[1]
+GAMMAS = {
+    "scheduled": "focal_scheduled",
+    "sample": "focal_sample_dependent",
+    "learned": "gamma_net",
+}
 
 
 def python(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
@@ -36,12 +47,29 @@ def test_the_command_names_it(tmp_path: Path, name: str) -> None:
     )
 
 
-def test_a_script_is_shown_it(tmp_path: Path) -> None:
-    (tmp_path / "trainables.py").touch()
-    last = python(tmp_path, "from study import Study").stderr.splitlines()[-1]
+@pytest.mark.parametrize(
+    ("name", "script"),
+    [
+        ("trainables", "from study import Study"),
+        ("trainables", "import calstudy; calstudy.Study"),
+        ("study", "import calstudy; calstudy.Study"),
+        ("study", "import calstudy; calstudy.losses"),
+    ],
+)
+def test_a_script_is_shown_it(tmp_path: Path, name: str, script: str) -> None:
+    (tmp_path / f"{name}.py").touch()
+    last = python(tmp_path, script).stderr.splitlines()[-1]
     assert last.startswith(
-        f"ImportError: calstudy: 'trainables' is imported from {tmp_path / 'trainables.py'}"
+        f"ImportError: calstudy: '{name}' is imported from {tmp_path / name}.py, not from"
     )
+
+
+def test_a_folder_without_init_is_not_in_the_way(tmp_path: Path) -> None:
+    """Say results, or a clone of calstudy, beside a script."""
+    for name in ("study", "calstudy"):
+        (tmp_path / name / "calstudy").mkdir(parents=True)
+    done = python(tmp_path, "import calstudy; print(calstudy.Study)")
+    assert done.stdout == "<class 'study.python.Study'>\n", done.stderr
 
 
 def test_a_ray_worker_that_finds_it_ends_the_run() -> None:
@@ -54,7 +82,73 @@ def test_a_ray_worker_that_finds_it_ends_the_run() -> None:
         )
 
 
-def test_the_door_loads_nothing_heavy() -> None:
-    heavy = {"torch", "ray", "optuna", "mlflow", "pandas", "numpy"}
-    done = python(ROOT, f"import sys, study\nprint(*sorted({heavy!r} & set(sys.modules)))")
+@pytest.mark.parametrize("name", ["study", "calstudy"])
+def test_the_door_loads_nothing_heavy(name: str) -> None:
+    heavy = {"torch", "ray", "optuna", "mlflow", "pandas", "numpy", "matplotlib"}
+    done = python(ROOT, f"import sys, {name}\nprint(*sorted({heavy!r} & set(sys.modules)))")
     assert done.stdout.strip() == "" and done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_an_evaluation_loads_no_ray_and_no_mlflow() -> None:
+    done = python(
+        ROOT,
+        "import sys, calstudy\nprint(calstudy.evaluate([0, 1] * 9, probs=[[0.9, 0.1]] * 18))\n"
+        "print(*sorted({'ray', 'mlflow'} & set(sys.modules)))",
+    )
+    assert done.stdout.endswith("\n\n") and "nll" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("module", [calstudy, losses], ids=["calstudy", "losses"])
+def test_the_names_are_those_that_type_checkers_see(module: ModuleType) -> None:
+    stub = ast.parse(Path(str(module.__file__)).with_suffix(".pyi").read_text())
+    seen = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
+    meant = {str(one.asname): (node.module, one.name) for node in seen for one in node.names}
+    assert dir(module) == sorted(meant)
+    for name, (place, own) in meant.items():
+        there = getattr(importlib.import_module(str(place)), own)
+        assert getattr(module, name) is there, name
+        assert there.__doc__, name
+
+
+def test_each_loss_is_the_function_of_a_method() -> None:
+    for name in dir(losses):
+        place = getattr(losses, name).__module__
+        assert place.startswith("trainables.methods."), name
+        gamma = name.endswith("_gamma")
+        assert gamma or place.rpartition(".")[2] == name
+    # Each gamma is that of the method which docs/python.md names.
+    of_gamma = [getattr(losses, f"{name}_gamma").__module__ for name in GAMMAS]
+    assert of_gamma == [f"trainables.methods.{method}" for method in GAMMAS.values()]
+
+
+def test_the_metrics_are_ours_and_nothing_else() -> None:
+    assert dir(metrics) == sorted(ours())
+    assert all(getattr(metrics, name) is find(name) for name in ours())
+    for other in ("find", "ts_ece", "nope"):
+        with pytest.raises(AttributeError, match=f"'calstudy.metrics' has no attribute '{other}'"):
+            getattr(metrics, other)
+
+
+@pytest.mark.slow
+@pytest.mark.platform
+def test_a_users_typed_script(tmp_path: Path) -> None:
+    """In a folder outside the checkout, with mypy's cache of the checkout."""
+    script = (
+        "import calstudy\nfound = calstudy.evaluate([0, 1], probs=[[0.9, 0.1], [0.2, 0.8]])\n"
+        'x: float = found.metrics["ece"].value\n'
+    )
+    wrong = "y: str = calstudy.losses.focal\n"
+    for name, text in (("good", script), ("wrong", script + wrong)):
+        (tmp_path / f"{name}.py").write_text(text)
+    options = ["--strict", "--config-file", ROOT / "pyproject.toml"]
+    options += ["--cache-dir", ROOT / ".mypy_cache"]
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", *options, "good.py", "wrong.py"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "MYPYPATH": str(ROOT)},
+    )
+    (line, _) = done.stdout.splitlines()
+    assert line.startswith("wrong.py:4: error: Incompatible types in assignment"), done.stderr
