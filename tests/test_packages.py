@@ -128,27 +128,3 @@ def test_the_metrics_are_ours_and_nothing_else() -> None:
     for other in ("find", "ts_ece", "nope"):
         with pytest.raises(AttributeError, match=f"'calstudy.metrics' has no attribute '{other}'"):
             getattr(metrics, other)
-
-
-@pytest.mark.slow
-@pytest.mark.platform
-def test_a_users_typed_script(tmp_path: Path) -> None:
-    """In a folder outside the checkout, with mypy's cache of the checkout."""
-    script = (
-        "import calstudy\nfound = calstudy.evaluate([0, 1], probs=[[0.9, 0.1], [0.2, 0.8]])\n"
-        'x: float = found.metrics["ece"].value\n'
-    )
-    wrong = "y: str = calstudy.losses.focal\n"
-    for name, text in (("good", script), ("wrong", script + wrong)):
-        (tmp_path / f"{name}.py").write_text(text)
-    options = ["--strict", "--config-file", ROOT / "pyproject.toml"]
-    options += ["--cache-dir", ROOT / ".mypy_cache"]
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", *options, "good.py", "wrong.py"],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, "MYPYPATH": str(ROOT)},
-    )
-    (line, _) = done.stdout.splitlines()
-    assert line.startswith("wrong.py:4: error: Incompatible types in assignment"), done.stderr
