@@ -105,7 +105,7 @@ def given(
     if not arrays[kind].ndim:
         raise FieldError(kind, f"is {type(brought[kind]).__name__}", "Give numbers [N, K].")
     notes = []
-    divided = "logits" if kind == "logits" else "logarithms of the probabilities"
+    divided = "logits" if kind == "logits" else "log-probabilities"
     if arrays[kind].ndim == 4:
         arrays = _of_pixels(kind, arrays)
         notes.append("The pixels of a map belong together.")
