@@ -285,7 +285,7 @@ def test_memory_that_others_took_ends_the_run_and_the_next_one_goes_on(
 ) -> None:
     """Ray's monitor is made to see too little memory; it killed each trial for good."""
     spec = write_spec(tmp_path / "small.yaml", trials=2, stack="off")
-    words = ("run", spec, "--storage", tmp_path)
+    words = ("run", spec, "--storage", tmp_path, "--cpus", 1)
     with monkeypatch.context() as full:
         full.setenv("RAY_memory_usage_threshold", "0.001")
         full.setenv("RAY_memory_monitor_refresh_ms", "250")

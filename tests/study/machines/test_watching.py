@@ -20,6 +20,7 @@ from study.machines.watching import Watching
 from study.schema.wait import NO_WAIT
 from tests.gate import write_extensions
 from tests.patience import patient
+from tests.shared import with_empty_mlflow
 from tests.study.command_line import ENVIRONMENT, write_spec
 
 SHORT = {"LOOK_SECONDS": 0.01, "ASK_SECONDS": 0.01, "SILENCE": 0.2, "PATIENCE": 1.0}
@@ -177,7 +178,9 @@ def test_a_run_whose_ray_is_killed_before_a_trial_trains_ends_with_75(tmp_path: 
 
 
 def _started(folder: Path, *program: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, *program, "run", "small.yaml", "--storage", str(folder / "studies")]
+    storage = folder / "studies"
+    with_empty_mlflow(("run", folder / "small.yaml", "--storage", storage))
+    command = [sys.executable, *program, "run", "small.yaml", "--storage", str(storage)]
     environment = {**ENVIRONMENT, "CALSTUDY_TEST": str(folder)}
     with (folder / "out").open("w") as out:
         return subprocess.Popen(command, cwd=folder, env=environment, stdout=out, stderr=out)
