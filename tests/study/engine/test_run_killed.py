@@ -10,14 +10,11 @@ import pytest
 
 from study.analysis.states import done, in_words
 from study.store.study import open_study
-from tests.gate import write_extensions
 from tests.patience import patient, wait_until
 from tests.study.command_line import here, here_json, kill, start, write_spec
 from tests.study.counting import counted_once, epochs_trained
 
 pytestmark = [pytest.mark.slow, pytest.mark.platform]
-
-EPOCHS = 40
 
 
 def one_is_well_under_way(trials: Path, attempt: int, epochs: int) -> bool:
@@ -30,12 +27,10 @@ def one_is_well_under_way(trials: Path, attempt: int, epochs: int) -> bool:
 def test_killed_while_training_then_run_again(tmp_path: Path) -> None:
     """kill -9 of the driver while trials train, twice; then all is counted once,
     little is trained twice."""
-    write_extensions(tmp_path / "own", tmp_path / "gate", seconds=0.02)  # sixteen times an epoch
     spec = write_spec(
         tmp_path / "small.yaml",
-        methods=["patient", {"label": "other", "name": "patient"}],
-        extensions="own",
-        epochs=EPOCHS,
+        model={"name": "mlp", "width": 512, "depth": 2},
+        epochs=60,
         trials=1,
         search_space={},
         checkpoint_seconds=0.5,
@@ -63,22 +58,19 @@ def test_killed_while_training_then_run_again(tmp_path: Path) -> None:
     # running trials and two kills.
     history = [
         json.loads((study.files(record) / "history.json").read_text())
-        for record in study.records().of("other")
+        for record in study.records().of("focal")
     ]
     epoch_seconds = min(row["seconds"] for rows in history for row in rows[2:])
-    assert epochs_trained(study) - 2 * EPOCHS <= 2 * 2 * (1 + 0.5 / epoch_seconds)
+    assert epochs_trained(study) - 2 * 60 <= 2 * 2 * (1 + 0.5 / epoch_seconds)
 
 
 def test_ctrl_c_ends_it_cleanly(tmp_path: Path) -> None:
     """SIGTERM and SIGHUP: test_run_stopped.py."""
-    gate = tmp_path / "gate"
-    write_extensions(tmp_path / "own", gate, seconds=0.1)
     spec = write_spec(
         tmp_path / "small.yaml",
-        epochs=20,
+        epochs=60,
         checkpoint_seconds=0.5,
-        methods=["patient"],
-        extensions="own",
+        methods=["cross_entropy"],
         trials=3,
     )
     driver = start("run", spec, "--storage", tmp_path)
@@ -87,14 +79,13 @@ def test_ctrl_c_ends_it_cleanly(tmp_path: Path) -> None:
     shown, _ = driver.communicate(timeout=patient(60))
     assert driver.returncode == 75 and "Traceback" not in shown
     assert "stopped by SIGINT" in shown
-    counts = here_json("status", "small", "--storage", tmp_path)["methods"]["patient"]
+    counts = here_json("status", "small", "--storage", tmp_path)["methods"]["cross_entropy"]
     assert counts["running"] == 0
     # Busy for too long to say it.
     if (line := re.search(r"^small: \d+/3 .*\n", shown, re.MULTILINE)) is not None:
         assert line.group() == f"small: {done(counts)}/3 trials; {in_words(counts)}\n"
     shown = here("audit", "small", "--storage", tmp_path)
     assert f"small: clean; 3 trials planned: {in_words(counts)}; 0 lost, 0 duplicated" in shown
-    gate.touch()
     here("run", spec, "--storage", tmp_path)
     counted_once(tmp_path, 3)
 
