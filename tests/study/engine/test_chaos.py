@@ -12,15 +12,25 @@ from benchmarks.chaos.grounds.local import actor_sigkill, half_written_checkpoin
 from benchmarks.chaos.grounds.stacks import Stacks
 from benchmarks.chaos.stage import Ground, by_kind
 from tests.gate import write_extensions
+from tests.shared import with_empty_mlflow
 
 pytestmark = [pytest.mark.slow, pytest.mark.platform]
+
+
+class WithDatabase(Ground):
+    """MLflow's database is there: to make it takes a run some seconds."""
+
+    def __enter__(self) -> Ground:
+        super().__enter__()
+        with_empty_mlflow(("run", "chaos.yaml", "--storage", self.storage))
+        return self
 
 
 def test_faults_one_after_another_in_one_study(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     write_extensions(tmp_path / "own", gate, seconds=0.04)  # sixteen times an epoch
 
-    class Several(Ground):
+    class Several(WithDatabase):
         """This machine, and a study whose trials last until the faults are over."""
 
         # Drivers are killed in test_run_killed, everything is signalled in test_run_stopped, and an
@@ -51,7 +61,7 @@ def test_faults_one_after_another_in_one_study(tmp_path: Path) -> None:
     assert end["planned"] >= 3 and end["lost"] == end["duplicated"] == 0
 
 
-class OfStacks(Stacks):
+class OfStacks(WithDatabase, Stacks):
     """One stack of six trials."""
 
     study: ClassVar = {**Stacks.study, "trials": 2}
