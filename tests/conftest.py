@@ -22,6 +22,9 @@ os.environ.setdefault("COLUMNS", "120")  # of what commands print in this proces
 # Ray gives its workers a niceness of 15: beside other tests, trials would wait twenty
 # times as long as they take.
 os.environ.setdefault("RAY_worker_niceness", "0")
+# For the first driver of a cluster Ray starts a process a CPU, a second of CPU each, which no actor
+# of Tune's takes; a run on this machine alone does without anyway.
+os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
 # Without the internet a thread of MLflow's takes back a variable while a request reads them all.
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 heed_signals()
