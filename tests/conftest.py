@@ -1,10 +1,11 @@
 """Real hosts for the tests that need them, and one visible line where there can be none."""
 
 import contextlib
+import gc
 import os
 import sqlite3
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,7 @@ os.fsync = lambda file: None
 def hurry(connection: Any, record: Any) -> None:
     if isinstance(connection, sqlite3.Connection):
         connection.execute("pragma synchronous=off")
+        shared.copied_tables()
 
 
 # The files that take longest, longest first.
@@ -156,6 +158,21 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """True: of a file without a test of the chosen tier."""
     only_platform = config.getoption("markexpr") == "platform" and collection_path.is_file()
     return True if only_platform and tiers.has_none(collection_path) else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+    """What is imported and collected stays to the end: nobody looks through it for garbage."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # libraries tell of what is left over when Python ends
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
