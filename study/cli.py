@@ -120,7 +120,7 @@ def calstudy() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run a command. Exit codes: 0, 1 (failed), 2 (user error: one line, no traceback), 3 (a
-    condition of `answer --fail-if` holds), 75 (interrupted; run again)."""
+    condition of --fail-if holds), 75 (interrupted; run again)."""
     _open_standard_files()
     sys.exit(_exit_code(lambda: _run(arguments)))
 

@@ -1,10 +1,11 @@
 """Real hosts for the tests that need them, and one visible line where there can be none."""
 
 import contextlib
+import gc
 import os
 import sqlite3
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,9 @@ os.environ.setdefault("COLUMNS", "120")  # of what commands print in this proces
 # Ray gives its workers a niceness of 15: beside other tests, trials would wait twenty
 # times as long as they take.
 os.environ.setdefault("RAY_worker_niceness", "0")
+# For the first driver of a cluster Ray starts a process a CPU, a second of CPU each, which no actor
+# of Tune's takes; a run on this machine alone does without anyway.
+os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
 # Without the internet a thread of MLflow's takes back a variable while a request reads them all.
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 heed_signals()
@@ -35,6 +39,7 @@ os.fsync = lambda file: None
 def hurry(connection: Any, record: Any) -> None:
     if isinstance(connection, sqlite3.Connection):
         connection.execute("pragma synchronous=off")
+        shared.copied_tables()
 
 
 # The files that take longest, longest first.
@@ -153,6 +158,21 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """True: of a file without a test of the chosen tier."""
     only_platform = config.getoption("markexpr") == "platform" and collection_path.is_file()
     return True if only_platform and tiers.has_none(collection_path) else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+    """What is imported and collected stays to the end: nobody looks through it for garbage."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # libraries tell of what is left over when Python ends
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses

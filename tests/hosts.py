@@ -203,6 +203,7 @@ class Host:
             "RAY_AUTH_MODE": "token",
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_worker_niceness": "0",  # as in conftest
+            "RAY_prestart_worker_first_driver": "0",
         }
 
     def pids(self, words: str = "") -> list[int]:

@@ -5,10 +5,14 @@ import json
 import os
 import re
 import shutil
+import sqlite3
+import sys
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 
 from filelock import FileLock
+from sqlalchemy import Engine, create_engine
 
 from study.schema.uris import embedded_tracking
 from study.tracking.client import open_client
@@ -31,6 +35,32 @@ def made_once(name: str, make: Callable[[Path], None]) -> Path:
             make(folder)
             whole.touch()
     return folder
+
+
+def copied_tables() -> None:
+    """From now on, MLflow's tables in a new file of SQLite are copies of such that MLflow has made:
+    to make them takes a second. Processes that tests start make their own."""
+    utils = sys.modules.get("mlflow.store.db.utils")
+    if utils is None or hasattr(utils, "made_by_mlflow"):
+        return
+    utils.made_by_mlflow = utils._initialize_tables
+    utils._initialize_tables = _copy_tables
+
+
+def _copy_tables(engine: Engine) -> None:
+    from mlflow.store.db import utils
+
+    def make(folder: Path) -> None:
+        first = create_engine(f"sqlite:///{folder / 'mlflow.db'}")
+        utils.made_by_mlflow(first)
+        first.dispose()
+
+    if engine.dialect.name != "sqlite" or not FOLDER:
+        utils.made_by_mlflow(engine)
+        return
+    made = made_once("tables", make) / "mlflow.db"
+    with closing(sqlite3.connect(made)) as source, engine.connect() as connection:
+        source.backup(connection.connection.driver_connection)
 
 
 def _make_mlflow(folder: Path) -> None:

@@ -381,14 +381,14 @@ SLOW = ("densenet121", "resnet101", "resnet110", "resnet34", "resnet50", "wide_r
 def cost(options: Options) -> Found:
     """Of each method a captured step in bfloat16: its seconds relative to cross-entropy's, those of
     its capture, and the most memory that PyTorch took."""
-    rounds = 2 if options.small else 5
+    rounds, count = (1, 6) if options.small else (5, 10)
     model = "cnn" if options.small else "resnet18"
 
     capture_it = program.capture
 
     def measured(name: str) -> dict[str, float | None]:
         made = learner(options, model=model, precision="bfloat16", method=name)
-        choices = first_batches(made, 10)
+        choices = first_batches(made, count)
         captured: list[float] = []
 
         def capture(*words: Any) -> Any:
@@ -463,7 +463,7 @@ def ladder(model: str) -> Callable[[Options], Found]:
             device=options.device,
             former="",
         )
-        words.batch, words.rounds, words.count = (64, 1, 300) if options.small else (512, 3, 20_000)
+        words.batch, words.rounds, words.count = (64, 1, 100) if options.small else (512, 3, 20_000)
         arms = throughput.ON_CPU[2:] if options.device == "cpu" else throughput.ON_GPU
         arms = [
             *dict.fromkeys(["loader", *arms]),
@@ -506,7 +506,7 @@ def actors(options: Options, stage: str = "actors") -> Found:
             each.stdin.flush()
         return sum(json.loads(each.communicate()[0])["images/s"] for each in running)
 
-    counts = (1, 2) if options.small else (1, 2, 4, 8)
+    counts = (2,) if options.small else (1, 2, 4, 8)
     return {str(count): case(options, stage, str(count), partial(rate, count)) for count in counts}
 
 
@@ -536,13 +536,13 @@ def actor(options: Options) -> Found:
     """One of them: trains for some seconds from the line that comes when all are ready."""
     torch.set_num_threads(1)
     made = learner(options, precision="bfloat16", epochs=10_000)
-    for _ in range(3):  # a smaller last batch is captured in the third
+    for _ in range(1 if options.small else 3):  # a smaller last batch is captured in the third
         made.train_epoch()
     synchronize(options)
     print("ready", flush=True)
     sys.stdin.readline()
     started, images = time.perf_counter(), 0
-    while time.perf_counter() - started < (1 if options.small else 8):
+    while time.perf_counter() - started < (0.1 if options.small else 8):
         made.train_epoch()
         images += len(made.train)
     synchronize(options)

@@ -141,7 +141,7 @@ class Evaluation:
             return ""
         level = percent(self.level or LEVEL)
         resamples = f"{self.numbers.resamples:,} resamples"
-        return f"In brackets: {level} intervals, from {resamples}. floor: of a calibrated model."
+        return f"In brackets: {level} intervals from {resamples}; floor: of a calibrated model."
 
     def to_dict(self) -> dict[str, object]:
         """Every number, for JSON."""

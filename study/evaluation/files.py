@@ -70,7 +70,7 @@ def read(
             _suggest(path)
         if ignore is None and not _has_maps(path):
             own = Predictions.load(path, normalized)
-            divided = "logits" if own.probs is None else "logarithms of the probabilities"
+            divided = "logits" if own.probs is None else "log-probabilities"
             return Given(own, tuple(map(str, range(own.logits.shape[1]))), divided=divided)
     if is_table:
         return told(path, lambda: _of_table(path, columns, ignore, normalized))

@@ -102,23 +102,9 @@ def given(
     refuse_other_order(brought)
     names = _names(classes, brought[kind])
     arrays = {name: array_of(name, value) for name, value in brought.items()}
-    if not arrays[kind].ndim:
-        raise FieldError(kind, f"is {type(brought[kind]).__name__}", "Give numbers [N, K].")
-    notes = []
-    divided = "logits" if kind == "logits" else "logarithms of the probabilities"
-    if arrays[kind].ndim == 4:
-        arrays = _of_pixels(kind, arrays)
-        notes.append("The pixels of a map belong together.")
-    if arrays[kind].ndim == 1 or arrays[kind].shape[1:] == (1,):
-        arrays[kind] = _both_classes(kind, arrays[kind])
-        divided = "log-odds of the scores"
-        positive = names[1] if len(names) == 2 else "class 1"
-        notes.append(f"One column of scores: the probability of {positive}.")
-    samples, columns = len(arrays[kind]), arrays[kind].shape[-1]
-    for name, values in arrays.items():
-        if name != kind and values.shape != (samples,):
-            found = f"has the shape {list(values.shape)}; {kind} has {samples:,} rows"
-            raise FieldError(name, found, "Give one value for each sample.")
+    arrays, divided, notes = _in_rows(kind, arrays, names)
+    _check_lengths(kind, arrays)
+    columns = arrays[kind].shape[1]
     if names and len(names) != columns:
         found = f"{len(names)} names for {count_of(columns, 'columns')}"
         raise FieldError("classes", found, "Name the class of each column, in their order.")
@@ -129,15 +115,14 @@ def given(
     if not len(arrays[kind]):
         raise FieldError("labels", "there is no sample", "Give one at least.")
     if names and classes is None and _are_numbers(arrays["labels"]):
-        order = _order(kind, names)
-        arrays[kind] = arrays[kind][:, order]
+        arrays[kind] = arrays[kind][:, _order(kind, names)]
         names = tuple(map(str, range(columns)))
     ids_of = arrays.pop("ids", None)
     weighed = _checked_weights(arrays.pop("weights", None))
     arrays["labels"] = _numbers(arrays["labels"], names)
     made = Predictions.of(**arrays)
     names = names or tuple(map(str, range(columns)))
-    if samples > 1 and int(made.labels.min()) == int(made.labels.max()):
+    if len(made.labels) > 1 and int(made.labels.min()) == int(made.labels.max()):
         notes.append(f"Every label is {names[int(made.labels[0])]}.")
     return Given(
         made,
@@ -147,6 +132,32 @@ def given(
         divided,
         tuple(notes),
     )
+
+
+def _in_rows(
+    kind: str, arrays: dict[str, np.ndarray], names: Sequence[str]
+) -> tuple[dict[str, np.ndarray], str, list[str]]:
+    """Maps as pixels and one column as two, what a temperature divides, and what is said of it."""
+    scores = arrays[kind]
+    if not scores.ndim:
+        raise FieldError(kind, "is no array", "Give numbers [N, K].")
+    divided = "logits" if kind == "logits" else "log-probabilities"
+    if scores.ndim == 4:
+        return _of_pixels(kind, arrays), divided, ["The pixels of a map belong together."]
+    if scores.ndim == 1 or scores.shape[1:] == (1,):
+        positive = names[1] if len(names) == 2 else "class 1"
+        said = [f"One column of scores: the probability of {positive}."]
+        both = {**arrays, kind: _both_classes(kind, scores)}
+        return both, "log-odds of the scores", said
+    return arrays, divided, []
+
+
+def _check_lengths(kind: str, arrays: Mapping[str, np.ndarray]) -> None:
+    samples = len(arrays[kind])
+    for name, values in arrays.items():
+        if name != kind and values.shape != (samples,):
+            found = f"has the shape {list(values.shape)}; {kind} has {samples:,} rows"
+            raise FieldError(name, found, "Give one value for each sample.")
 
 
 def _names(classes: Sequence[Any] | None, scores: Any) -> tuple[str, ...]:

@@ -51,16 +51,17 @@ class Advice:
         name = {"nll": "NLL", "brier": "the Brier score"}[self.score]
         if isinstance(self.removed, float):
             return (
-                f"A temperature of {self.temperature:.3g} takes {self.removed:.4f} off {name}"
+                f"A temperature of {self.temperature:.3g} changes {name} by {-self.removed:+.4f}"
                 " (cross-fitted); without intervals it is not known whether that is noise."
             )
-        by = difference_text(self.removed).replace("+", "")
+        less, low, high = self.removed
         if not self.helps:
-            return f"A temperature makes no measurable difference: it takes {by} off {name}."
+            by = difference_text(Interval(-less, -high, -low))
+            return f"A temperature makes no measurable difference: it changes {name} by {by}."
         before, after = map(value_text, self.ece)
         return (
-            f"Divide the {self.of} by {self.temperature:.3g}: ECE {before} -> {after}; it takes"
-            f" {by} off {name} (cross-fitted)."
+            f"Divide the {self.of} by {self.temperature:.3g}: ECE {before} -> {after}, and"
+            f" {name} falls by {value_text(self.removed)} (cross-fitted)."
         )
 
     def to_plain(self) -> dict[str, object]:

@@ -120,7 +120,7 @@ errors = OurConsole(stderr=True, highlight=False, soft_wrap=True, markup=False, 
 
 FAILED = 1
 MISTAKE = 2
-BEYOND_LIMIT = 3  # `answer --fail-if`
+BEYOND_LIMIT = 3  # --fail-if
 INTERRUPTED = 75  # EX_TEMPFAIL: run the same command again
 FEWEST_RESAMPLES = 100
 MOST_RESAMPLES = 10_000

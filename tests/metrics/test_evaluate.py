@@ -53,7 +53,7 @@ def test_what_some_hundred_samples_can_tell_is_shown_unasked(
     first, *rows, advice, how = shown.splitlines()
     assert first.endswith("10 classes, 0 to 9") and [line.split()[0] for line in rows] == MAIN
     assert advice.startswith(("Divide the logits by ", "A temperature makes no measurable"))
-    assert "95% intervals, from 1,000 resamples" in how
+    assert "95% intervals from 1,000 resamples" in how
     _, out, _ = run(capsys, files["B"], "--metrics", "debiased_l2", "--json")
     golden = GOLDEN["metrics"]["B"]
     assert json.loads(out)["metrics"]["debiased_l2"] == approx(

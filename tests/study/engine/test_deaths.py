@@ -11,7 +11,7 @@ from ray.exceptions import ActorDiedError, OutOfMemoryError, RayTaskError
 
 from study.engine.deaths import GIB, Death, Memory, death_of, with_memory
 from study.machines.ray_session import ClusterUnready
-from tests.study.command_line import calstudy, write_spec
+from tests.study.command_line import calstudy, here, write_spec
 from tests.study.counting import counted_once
 from tests.study.engine.test_stacked_search import COMPLETE, Driven, trials_of
 
@@ -285,14 +285,14 @@ def test_memory_that_others_took_ends_the_run_and_the_next_one_goes_on(
 ) -> None:
     """Ray's monitor is made to see too little memory; it killed each trial for good."""
     spec = write_spec(tmp_path / "small.yaml", trials=2, stack="off")
-    words = ("run", spec, "--storage", tmp_path)
+    words = ("run", spec, "--storage", tmp_path, "--cpus", 1)
     with monkeypatch.context() as full:
         full.setenv("RAY_memory_usage_threshold", "0.001")
         full.setenv("RAY_memory_monitor_refresh_ms", "250")
         done = calstudy(*words, check=75)
     assert "4 trials are left to do, and each that is tried is killed" in done.stderr
     assert "GiB, limit 0." in done.stderr and "Traceback" not in done.stderr
-    calstudy(*words)
+    here(*words)
     study = counted_once(tmp_path, 4)
     assert all(one.state == "complete" for one in study.records())
     assert any(one.deaths["machine"] >= 4 for one in study.records() if one.deaths)

@@ -163,21 +163,20 @@ def killed_at(moment: str, spec: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.platform
-def test_two_sigkills_with_one_slot_change_nothing(whole: Path, tmp_path: Path) -> None:
-    """Of the driver, while Ray trains: decisions, parameters and logits are those
-    of a run that was left alone."""
+def test_a_sigkill_with_one_slot_changes_nothing(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the driver, while Ray trains, in a run that goes on from another's death: decisions,
+    parameters and logits are those of a run that was left alone."""
     ledger = tmp_path / "small" / "ledger.log"
-    words = ("run", spec_in(tmp_path, checkpoint_seconds=0), "--storage", tmp_path, "--cpus", 1)
-    for decisions in (4, 9):
-        driver = start(*words)
-        wait_until(
-            lambda least=decisions: (
-                ledger.exists() and ledger.read_text().count('"rungs"') >= least
-            ),
-            longest=0.01,
-        )
-        kill(driver)
-    here(*words)  # the second run went on under Ray
+    spec = spec_in(tmp_path, checkpoint_seconds=0)
+    words = ("run", spec, "--storage", tmp_path, "--cpus", 1)
+    killed_at("before decide", spec, monkeypatch)
+    assert ledger.read_text().count('"rungs"') < 9
+    driver = start(*words)
+    wait_until(lambda: ledger.read_text().count('"rungs"') >= 9, longest=0.01)
+    kill(driver)
+    here(*words)
     study = counted_once(tmp_path, 2 * TRIALS)
     assert {record.attempt for record in study.records()} >= {1, 2}
     assert told(tmp_path) == told(whole) and problems(study) == []

@@ -158,20 +158,14 @@ def test_a_stack_begins_anew_and_after_two_deaths_its_trials_train_alone(
         assert {(one.attempt, str(one.deaths)) for one in first} == {(3, "{'stack': 2}")}
 
 
-def test_two_sigkills_change_nothing(whole: Path, tmp_path: Path) -> None:
-    """Of the driver, while Ray trains."""
+def test_a_sigkill_changes_nothing(whole: Path, tmp_path: Path) -> None:
+    """Of the driver, while Ray trains, in a run that goes on from another's death."""
     ledger = tmp_path / "small" / "ledger.log"
     words = ("run", spec_in(tmp_path), "--storage", tmp_path, "--cpus", 1)
-    for outcomes in (0, ROWS + 1):
-        driver = start(*words)
-        wait_until(
-            lambda least=outcomes: (
-                any(tmp_path.glob("small/trials/*/*/attempt-*/log"))
-                and ledger.read_text().count('"outcome"') >= least
-            ),
-            longest=0.01,
-        )
-        kill(driver)
+    killed_at(CalibrationTrainable, "step", 1, lambda: here(*words))
+    driver = start(*words)
+    wait_until(lambda: ledger.read_text().count('"outcome"') > ROWS, longest=0.01)
+    kill(driver)
     here(*words)
     assert told(tmp_path) == told(whole)
     assert problems(counted_once(tmp_path, 2 * TRIALS)) == []

@@ -18,7 +18,9 @@ from study.machines import watching
 from study.machines.stopping import Stopping
 from study.machines.watching import Watching
 from study.schema.wait import NO_WAIT
+from tests.gate import write_extensions
 from tests.patience import patient
+from tests.shared import with_empty_mlflow
 from tests.study.command_line import ENVIRONMENT, write_spec
 
 SHORT = {"LOOK_SECONDS": 0.01, "ASK_SECONDS": 0.01, "SILENCE": 0.2, "PATIENCE": 1.0}
@@ -125,10 +127,12 @@ def test_we_are_more_patient_than_a_minute_and_sooner_than_ray() -> None:
 def test_a_run_whose_ray_is_killed_ends_with_75_and_is_resumed(
     program: str, tmp_path: Path
 ) -> None:
-    write_spec(tmp_path / "small.yaml", methods=["cross_entropy"], trials=2, epochs=2000)
+    write_extensions(tmp_path / "own", tmp_path / "gate", seconds=0.02)  # sixteen times an epoch
+    keys = {"methods": ["patient"], "extensions": "own", "trials": 2, "epochs": 1000}
+    write_spec(tmp_path / "small.yaml", **keys)
     mark = f"CALSTUDY_TEST={tmp_path}"
     run = _started(tmp_path, "-m", "study.cli")
-    log = tmp_path / "studies" / "small" / "trials" / "cross_entropy" / "0000" / "attempt-1" / "log"
+    log = tmp_path / "studies" / "small" / "trials" / "patient" / "0000" / "attempt-1" / "log"
     try:
         assert until(lambda: log.exists() and "epoch=3 " in log.read_text(), 120), (
             tmp_path / "out"
@@ -174,7 +178,9 @@ def test_a_run_whose_ray_is_killed_before_a_trial_trains_ends_with_75(tmp_path: 
 
 
 def _started(folder: Path, *program: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, *program, "run", "small.yaml", "--storage", str(folder / "studies")]
+    storage = folder / "studies"
+    with_empty_mlflow(("run", folder / "small.yaml", "--storage", storage))
+    command = [sys.executable, *program, "run", "small.yaml", "--storage", str(storage)]
     environment = {**ENVIRONMENT, "CALSTUDY_TEST": str(folder)}
     with (folder / "out").open("w") as out:
         return subprocess.Popen(command, cwd=folder, env=environment, stdout=out, stderr=out)

@@ -17,7 +17,16 @@ import torch
 from torch import nn
 from torch._export.serde.serialize import _SYM_OPS
 from torch.export import ExportedProgram
-from torchvision.models import DenseNet, VisionTransformer, vision_transformer
+from torchvision.models import (
+    DenseNet,
+    ResNet,
+    VisionTransformer,
+    efficientnet,
+    regnet,
+    vision_transformer,
+)
+from torchvision.models.resnet import Bottleneck
+from torchvision.models.segmentation import deeplabv3
 
 from study.registry.program import OPERATION, ProgramError, check_program
 from tests.frozen_network import HAS_TIMM
@@ -383,6 +392,9 @@ def with_few_blocks(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         densenet121, "densenet121", lambda weights, **keys: DenseNet(8, (2, 2, 2, 2), **keys)
     )
+    patch.setattr(
+        deeplabv3, "resnet50", lambda weights, **keys: ResNet(Bottleneck, [2, 2, 2, 2], **keys)
+    )
     for module in (resnet110, wide_resnet_26_10):
         patch.setattr(
             module,
@@ -413,6 +425,24 @@ def test_every_network_of_ours_is_taken_and_gives_the_same_for_any_number_of_ima
             )
 
 
+def with_few_layers(patch: pytest.MonkeyPatch) -> None:
+    """Two layers or blocks where those of one kind follow each other."""
+    few = {"num_layers": 2, "hidden_dim": 96, "mlp_dim": 96}
+    patch.setattr(
+        vision_transformer, "VisionTransformer", lambda **keys: VisionTransformer(**keys | few)
+    )
+    whole, stages = regnet.RegNet, efficientnet._efficientnet_conf
+
+    def shallow(blocks: Any, **keys: Any) -> nn.Module:
+        blocks.depths = [min(depth, 2) for depth in blocks.depths]
+        return whole(blocks, **keys)
+
+    patch.setattr(regnet, "RegNet", shallow)
+    patch.setattr(
+        efficientnet, "_efficientnet_conf", lambda *of, **keys: (stages(*of, **keys)[0][:3], None)
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
@@ -426,10 +456,7 @@ def test_every_network_of_ours_is_taken_and_gives_the_same_for_any_number_of_ima
 def test_torchvisions_networks_are_taken(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    few = {"num_layers": 2, "hidden_dim": 96, "mlp_dim": 96}
-    monkeypatch.setattr(
-        vision_transformer, "VisionTransformer", lambda **keys: VisionTransformer(**keys | few)
-    )
+    with_few_layers(monkeypatch)
     network = build(Model, {"name": "torchvision", "network": name}).build((3, 224, 224), 10)
     classifier = Classifier(network, (0.0,) * 3, (1.0,) * 3)
     exported(classifier, (3, 224, 224), tmp_path / "model.pt2")

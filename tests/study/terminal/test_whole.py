@@ -328,7 +328,7 @@ def test_verify(width: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 def test_evaluate(predictions: Path, width: int | None) -> None:
-    words = ("evaluate", predictions, "--all", "--ood", predictions)
+    words = ("evaluate", predictions, "--all", "--no-intervals", "--ood", predictions)
     found = here_json(*words)
     rows = metric_rows(found["metrics"])
     for name, of in found["post_hoc"].items():
