@@ -151,6 +151,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             file = super()._split_scope(nodeid)
             return TOGETHER.get(Path(file).name, file)
 
+        def _reschedule(self, node: Any) -> None:
+            """A process gets its next file when one test is left of its own, not two: a file does
+            not wait behind a long test while another process has nothing to do."""
+            if not self.workqueue or self._pending_of(self.assigned_work[node]) < 2:
+                super()._reschedule(node)
+
     return ByFile(config, log)
 
 

@@ -35,6 +35,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from study.machines.ray_compat import without_services
 from tests.patience import patient, wait_until
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -339,6 +340,20 @@ def start_head(
     words = ["--head", "--port=6379", f"--include-dashboard={str(jobs).lower()}"]
     words += ["--dashboard-host=127.0.0.1"] if jobs else []
     _start(host, [*_ray_start(host, cpus), *words, *options], env)
+
+
+@contextlib.contextmanager
+def counted(*, cpus: int, gpus: int) -> Iterator[str]:
+    """The address of a Ray on this machine, which counts so many CPUs and GPUs, whatever is
+    there."""
+    from ray.cluster_utils import Cluster
+
+    with without_services():  # half of the CPU of its start
+        cluster = Cluster(True, head_node_args={"num_cpus": cpus, "num_gpus": gpus})
+    try:
+        yield cluster.address
+    finally:
+        cluster.shutdown()
 
 
 def start_worker(

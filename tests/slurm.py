@@ -50,6 +50,7 @@ PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 KillWait=30
 SlurmdParameters=config_overrides
+SchedulerParameters=batch_sched_delay=0,sched_interval=5,bf_interval=5
 GresTypes=gpu
 {nodes}
 PartitionName=low Nodes=ALL Default=YES PriorityTier=1 GraceTime=60

@@ -18,7 +18,7 @@ from nbclient import NotebookClient
 from study import Study
 from tests.patience import patient
 from tests.shared import with_empty_mlflow
-from tests.study.command_line import calstudy, calstudy_json, here_json
+from tests.study.command_line import here, here_json
 from tests.study.made import made_study
 from trainables import models
 from trainables.models.shared.whole_module import network_of
@@ -27,10 +27,19 @@ from trainables.plugins import use_extensions
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
-def run(name: str, folder: Path, *words: object) -> str:
+# A dashboard, and what else Tune's user may like, takes ten seconds of CPU to start.
+ON_RAY = """
+import ray, runpy, sys
+from study.machines.ray_compat import without_services
+with without_services():
+    ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False)
+runpy.run_path(sys.argv[1], run_name="__main__")
+"""
+
+
+def run_on_ray(name: str, folder: Path) -> str:
     environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent), "PYTHONWARNINGS": "ignore"}
-    environment["RAY_ADDRESS"] = "local"  # not the cluster of another test
-    command = [sys.executable, str(EXAMPLES / f"{name}.py"), *map(str, words)]
+    command = [sys.executable, "-c", ON_RAY, str(EXAMPLES / f"{name}.py")]
     done = subprocess.run(
         command, capture_output=True, text=True, cwd=folder, env=environment, timeout=patient(280)
     )
@@ -70,6 +79,8 @@ def test_a_study_in_a_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     with_empty_mlflow(("run", "notebook", "--storage", tmp_path / "studies"))
     monkeypatch.setenv("PYTHONPATH", str(EXAMPLES.parent))
     monkeypatch.setenv("RAY_ADDRESS", "local")  # not the cluster of another test
+    # One trial at a time: each process that trains imports torch.
+    monkeypatch.setenv("SLURM_CPUS_ON_NODE", "1")
     where = {"metadata": {"path": str(tmp_path)}}
     NotebookClient(
         notebook, timeout=int(patient(280)), kernel_name="python3", resources=where
@@ -110,14 +121,14 @@ def test_a_loss_in_a_loop_of_ones_own(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.platform
 def test_a_tuner_of_ones_own(tmp_path: Path) -> None:
-    assert "accuracy 0." in run("own_tuner", tmp_path)
+    assert "accuracy 0." in run_on_ray("own_tuner", tmp_path)
 
 
 @pytest.mark.slow
-@pytest.mark.platform
 def test_a_method_a_network_a_data_set_and_a_metric_of_ones_own(tmp_path: Path) -> None:
-    calstudy("run", EXAMPLES / "extensions.yaml", "--storage", tmp_path)
-    front = calstudy_json("pareto", "extensions", "--storage", tmp_path)["front"]
+    """On Ray, others of one's own: test_run_failures.py, machines/test_ray_job.py."""
+    here("run", EXAMPLES / "extensions.yaml", "--storage", tmp_path)
+    front = here_json("pareto", "extensions", "--storage", tmp_path)["front"]
     assert {row["method"] for row in front} <= {"cross_entropy", "soft_targets"} and front
     assert all(0 <= row["validation"]["fairness_gap"] <= 1 for row in front)
 

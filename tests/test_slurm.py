@@ -224,15 +224,16 @@ def nothing_is_left(site: Slurm) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
-def test_two_jobs_of_two_nodes_on_the_same_nodes_do_not_meet(site: Slurm) -> None:
-    """Each has a Ray of two nodes, not of four, with a token of its own. One is cancelled and stops
-    in order; the other goes on."""
+@pytest.mark.timeout(2400)
+def test_two_jobs_do_not_meet_and_one_goes_on_by_itself(site: Slurm) -> None:
+    """On the same two nodes each has a Ray of two nodes, not of four, with a token of its own. One
+    is cancelled and stops in order; another, of one node, goes on with its study. The other is
+    preempted, then out of time, and ends well."""
     gate = site.folder / "gate-of-both"
-    jobs = {
-        name: site.sbatch(written(site.folder, name, nodes=2, gpus=1, gate=gate))
-        for name in ("one", "two")
+    files = {
+        name: written(site.folder, name, nodes=2, gpus=1, gate=gate) for name in ("one", "two")
     }
+    jobs = {name: site.sbatch(file) for name, file in files.items()}
     tokens = set()
     for name, job in jobs.items():
         trains(site, name, job, 0)
@@ -244,25 +245,23 @@ def test_two_jobs_of_two_nodes_on_the_same_nodes_do_not_meet(site: Slurm) -> Non
     # What Slurm gave the step is what Ray's node offers.
     assert [len(node.pids("CPU,1,GPU,1,")) for node in site.nodes] == [2, 2]
     assert {site.facts(job)["JobState"] for job in jobs.values()} == {"RUNNING"}
-    cancelled(site, jobs["two"])
+    site.do("scancel", jobs["two"])
+    site.wait(jobs["two"], "CANCELLED", 60)
+    assert site.facts(jobs["two"])["Restarts"] == "0"
     assert "checking 2 nodes" in log(site, "two", jobs["two"])
-    gate.touch()
-    assert "checking 2 nodes" in ended(site, "one", jobs["one"])
+    folder = f"/tmp/calstudy-{jobs['two']}"
+    wait_until(lambda: not [node for node in site.nodes if node.pids(folder)], 60, "its end")
+    for node in site.nodes:
+        assert node.run(["test", "-e", folder], check=False).returncode == 1
+    goes_on_by_itself(site, "one", jobs["one"], gate)
+    resumed = ended(site, "two", site.sbatch("--nodes=1", files["two"]))
+    assert "2 of 2 trials to run" in resumed and "calstudy run ended with 0" in resumed
+    assert "checking 2 nodes" not in resumed
     nothing_is_left(site)
 
 
-def cancelled(site: Slurm, job: str) -> None:
-    site.do("scancel", job)
-    site.wait(job, "CANCELLED", 60)
-    assert site.facts(job)["Restarts"] == "0"
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_preempted_and_out_of_time_it_goes_on_by_itself(site: Slurm) -> None:
-    gate = site.folder / "gate-of-long"
-    job = site.sbatch(written(site.folder, "long", nodes=2, gate=gate))
-    trains(site, "long", job, 0)
+def goes_on_by_itself(site: Slurm, name: str, job: str, gate: Path) -> None:
+    """After a preemption, and after its time."""
     urgent = site.sbatch("--partition=high", "--nodes=2", "--exclusive", "--wrap=sleep 1")
     site.wait(job, "PENDING", 120)
     site.wait(urgent, "COMPLETED", 120)
@@ -272,13 +271,14 @@ def test_preempted_and_out_of_time_it_goes_on_by_itself(site: Slurm) -> None:
     site.start_soon(job)
     site.wait(job, "RUNNING", 120)
     site.wait(job, "PENDING", 300)
-    assert "start 1] told to stop" in log(site, "long", job)
+    assert "start 1] told to stop" in log(site, name, job)
     nothing_is_left(site)
 
     gate.touch()
     site.do("scontrol", "update", f"JobId={job}", "TimeLimit=60")
     site.start_soon(job)
-    said = ended(site, "long", job, 900)
+    said = ended(site, name, job, 900)
+    assert "checking 2 nodes" in said
     assert site.facts(job)["Restarts"] == "2"
     assert re.findall(r"start (\d)\] calstudy run ended with (\d+)", said)[-1] == ("2", "0")
     assert said.count("trials are left: the job is queued again") == 2
@@ -298,20 +298,4 @@ def test_a_node_whose_ray_does_not_start_is_done_without(site: Slurm) -> None:
         worker.run(["umount", ray])
     assert "host-1: its Ray has ended at once" in said and "checking 2 nodes" not in said
     assert "host-1: Ray ended with 1\n" in (site.folder / f"lame-{job}.ray.log").read_text()
-    nothing_is_left(site)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
-def test_a_cancelled_job_stops_in_order_and_another_goes_on(site: Slurm) -> None:
-    """On one node; on two: test_two_jobs_of_two_nodes_on_the_same_nodes_do_not_meet."""
-    gate = site.folder / "gate-of-cancelled"
-    file = written(site.folder, "alone", nodes=1, gate=gate)
-    job = site.sbatch(file)
-    trains(site, "alone", job, 0)
-    cancelled(site, job)
-    nothing_is_left(site)
-    gate.touch()
-    resumed = ended(site, "alone", site.sbatch(file))
-    assert "2 of 2 trials to run" in resumed and "calstudy run ended with 0" in resumed
     nothing_is_left(site)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.hosts import counted
 from tests.study.command_line import calstudy, calstudy_json, here, write_spec
 from trainables import trial_probe
 from trainables.config import TrialConfig
@@ -86,8 +87,6 @@ def test_so_it_is_on_a_cluster_whose_slots_count(
     breaking: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ray counts five CPUs; a trial has two. Of those with a third of a GPU, two fit on one."""
-    from ray.cluster_utils import Cluster
-
     monkeypatch.setenv("CALSTUDY_DEVICE", "cpu")
     (tmp_path / "mine" / "methods" / "seen.py").write_text(
         "import os\nfrom pathlib import Path\n"
@@ -98,16 +97,13 @@ def test_so_it_is_on_a_cluster_whose_slots_count(
         "        file.write_text(os.environ['CUDA_VISIBLE_DEVICES'])\n"
         "        return super().loss(logits, targets, progress)\n"
     )
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 5, "num_gpus": 3})
-    options = ("--probe", "--storage", tmp_path / "studies", "--address", cluster.address)
     shared = {"label": "seen", "name": "seen", "resources": {"cpu": 2, "gpu": 0.33}}
     keys = {"methods": ["cross_entropy", shared], "extensions": "mine", "resources": {"cpu": 2}}
-    try:
+    with counted(cpus=5, gpus=3) as address:
+        options = ("--probe", "--storage", tmp_path / "studies", "--address", address)
         names_it(calstudy("plan", breaking, *options, check=2).stderr)
         sound = write_spec(tmp_path / "sound.yaml", **keys)
         found = calstudy_json("plan", sound, *options)["probe"]
-    finally:
-        cluster.shutdown()
     (one, another) = [file.read_text() for file in tmp_path.glob("seen.*")]
     assert one == another and one in ("0", "1", "2")
     assert found["slots"] == 2

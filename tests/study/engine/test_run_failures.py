@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.hosts import counted
 from tests.patience import patient
 from tests.study.command_line import calstudy, here, start, write_spec
 from tests.study.counting import counted_once
@@ -68,15 +69,10 @@ def write_method(folder: Path, name: str, code: str) -> None:
 
 def run_on_a_pretended_gpu(folder: Path, methods: list[Any]) -> None:
     """A trial of each, two at once (Ray counts the GPU, the CPU computes)."""
-    from ray.cluster_utils import Cluster
-
     keys = {"methods": methods, "trials": 1, "search_space": {}, "extensions": "mine"}
     spec = write_spec(folder / "small.yaml", resources={"cpu": 0.5, "gpu": 0.5}, **keys)
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "num_gpus": 1})
-    try:
-        calstudy("run", spec, "--storage", folder, "--address", cluster.address)
-    finally:
-        cluster.shutdown()
+    with counted(cpus=2, gpus=1) as address:
+        calstudy("run", spec, "--storage", folder, "--address", address)
 
 
 LOST = """

@@ -153,7 +153,7 @@ def test_who_asked_for_nothing_takes_nothing_back() -> None:
 
 PROVIDER = Path(ray.__file__).parent / "autoscaler" / "_private" / "fake_multi_node"
 HEAD_NODE = f"{'f' * 51}00000"  # as the provider expects it
-WORKERS = 4
+WORKERS = 3
 CONFIG = {
     "cluster_name": "fleet",
     "max_workers": WORKERS,
@@ -228,7 +228,7 @@ for question in sys.stdin:
 
 @dataclass(frozen=True)
 class Fleet:
-    """A head without CPUs, and an autoscaler that starts up to four workers on the same host."""
+    """A head without CPUs, and an autoscaler that starts up to three workers on the same host."""
 
     head: Host
     shared: Path
@@ -312,19 +312,19 @@ def study(fleet: Fleet, name: str, **keys: Any) -> tuple[Path, Path]:
 
 @pytest.mark.slow
 def test_a_fleet_grows_at_once_is_preempted_grows_again_and_goes(fleet: Fleet) -> None:
-    """0 -> 4 -> 1 -> 4 -> 0 workers, without an option."""
+    """0 -> 3 -> 1 -> 3 -> 0 workers, without an option."""
     spec, gate = study(fleet, "grows", trials=9, sampler={"name": "tpe", "pending": 6})
     log = fleet.shared / "grows.log"
     driver = fleet.start(log, spec)
     try:
-        wait_until(lambda: len(fleet.workers()) == WORKERS, 240, f"4 workers: {log.read_text()}")
+        wait_until(lambda: len(fleet.workers()) == WORKERS, 240, f"3 workers: {log.read_text()}")
         # Two start-up trials, and six more; one again of a node that was gone.
         assert fleet.requested() in ([ONE] * 8, [ONE] * 9)
         wait_until(lambda: len(fleet.attempts("grows")) >= WORKERS, 240, f"it: {log.read_text()}")
         before = fleet.workers()
         fleet.preempt()
         wait_until(lambda: len(before & fleet.workers()) == 1, 240, f"1 left: {log.read_text()}")
-        wait_until(lambda: len(fleet.workers()) == WORKERS, 240, f"4 again: {log.read_text()}")
+        wait_until(lambda: len(fleet.workers()) == WORKERS, 240, f"3 again: {log.read_text()}")
     finally:
         gate.touch()
     assert driver.wait(patient(280)) == 0, log.read_text()

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import uuid
 from typing import Any
 from unittest import mock
 
@@ -31,7 +30,6 @@ from ray.experimental.internal_kv import _internal_kv_get
 from ray.job_config import JobConfig
 from ray.tune.experiment import Trial
 
-from benchmarks.chaos.processes import MARK
 from study.engine.deaths import death_of
 from study.machines.ray_compat import (
     SERVICES,
@@ -117,52 +115,94 @@ def started(cpus):
 STARTING = (
     PATIENT
     + """
-import os
+import os, signal
 import ray
 from contextlib import nullcontext
-from benchmarks.chaos.processes import MARK, marked, wait_for
-from study.machines.ray_compat import without_services
+from pathlib import Path
+from benchmarks.chaos.processes import wait_for
+from study.machines.ray_compat import without_its_sigterm, without_services
 from study.machines.ray_session import set_environment
 
 class Actor:
     def runs(self):
         return "an actor runs"
 
+def titled(words=b"ray::"):
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = (process / "stat").read_text().rpartition(")")[2].split()[1]
+            if parent == raylet and (process / "cmdline").read_bytes().startswith(words):
+                yield (process / "environ").read_bytes()
+        except OSError:
+            pass  # it has ended
+
+signal.signal(signal.SIGTERM, lambda number, frame: print("heard", flush=True))
 {before}
-with {services}():
+with {services}(), {handlers}():
     started(2)
-print(*sorted(ray._private.worker._global_node.all_processes))
+processes = ray._private.worker._global_node.all_processes
+raylet = str(processes["raylet"][0].process.pid)
+print(*sorted(processes))
 actor = ray.remote(runtime_env={{"env_vars": {{"AS": "Tune's"}}}})(Actor).remote()
 print(ray.get(actor.runs.remote()))
-# All but this process, whose command has the words too.
-idle = wait_for(lambda: {{*marked(os.environ[MARK], "ray::IDLE")}} - {{os.getpid()}}, {seconds})
+idle = wait_for(lambda: [*titled(b"ray::IDLE")], {seconds})
 print("others" if idle else "no other")
+wait_for(lambda: len([*titled()]) > 2, 120)  # the actor, and Ray's agents
+overwritten = any(found.startswith(bytes(1)) for found in titled())
+print("overwritten" if overwritten else "whole", flush=True)
+os.kill(os.getpid(), signal.SIGTERM)
 """
 )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("before", "services", "seconds", "names", "beside"),
+    ("mends", "codes", "shown"),
     [
-        ("set_environment()", "without_services", 5, "gcs_server raylet", "no other"),
-        ("", "nullcontext", 120, "dashboard gcs_server log_monitor monitor raylet", "others"),
+        (
+            {
+                "before": "set_environment()",
+                "services": "without_services",
+                "handlers": "without_its_sigterm",
+                "seconds": 5,
+            },
+            [0],
+            ["gcs_server raylet", "an actor runs", "no other", "whole", "heard"],
+        ),
+        (
+            {"before": "", "services": "nullcontext", "handlers": "nullcontext", "seconds": 120},
+            [15, -signal.SIGABRT],
+            [
+                "dashboard gcs_server log_monitor monitor raylet",
+                *("an actor runs", "others", "overwritten"),
+            ],
+        ),
     ],
+    ids=["a run's", "Ray's own"],
 )
 @pytest.mark.platform
-def test_a_local_ray_starts_what_a_run_uses(
-    before: str, services: str, seconds: int, names: str, beside: str
+def test_what_a_local_ray_starts_and_what_ends_it(
+    mends: dict[str, Any], codes: list[int], shown: list[str]
 ) -> None:
-    """Beside a trial's worker none waits idle: those that Ray starts on its own
-    take no actor of Tune's."""
-    script = STARTING.format(before=before, services=services, seconds=seconds)
+    """It starts what a run uses. Beside a trial's worker none waits idle: those that Ray starts on
+    its own take no actor of Tune's. SIGTERM is ours, and Ray's agents keep the mark by which they
+    are ended.
+
+    Else a second signal ended a run with 15, or aborted it, and about every third stopped
+    run left its agents for a minute.
+    """
     # A test before this one, in this process, may have set the environment already.
-    environment = {name: value for name, value in os.environ.items() if "prestart" not in name}
-    environment[MARK] = uuid.uuid4().hex
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if "prestart" not in name and name != "SPT_NOENV"
+    }
+    script = STARTING.format(**mends)
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, env=environment
     )
-    assert done.stdout.splitlines() == [names, "an actor runs", beside], done.stderr
+    assert done.returncode in codes, done.stderr
+    assert done.stdout.splitlines() == shown, done.stderr
 
 
 def test_ray_is_as_it_was_after_it() -> None:
@@ -285,65 +325,6 @@ def test_a_signal_while_ray_is_left_is_heard(leave: str, code: int, shown: list[
         [sys.executable, "-c", LEAVING.format(leave=leave)], capture_output=True, text=True
     )
     assert (done.returncode, done.stdout.splitlines()) == (code, shown), done.stderr
-
-
-JOINING = (
-    PATIENT
-    + """
-import os, signal
-import ray
-from contextlib import nullcontext
-from pathlib import Path
-from benchmarks.chaos.processes import wait_for
-from study.machines.ray_compat import without_its_sigterm
-from study.machines.ray_session import set_environment
-
-def titled():
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            parent = (process / "stat").read_text().rpartition(")")[2].split()[1]
-            if parent == raylet and (process / "cmdline").read_bytes().startswith(b"ray::"):
-                yield (process / "environ").read_bytes()
-        except OSError:
-            pass  # it has ended
-
-signal.signal(signal.SIGTERM, lambda number, frame: print("heard", flush=True))
-{before}
-with {handlers}():
-    started(1)
-raylet = str(ray._private.worker._global_node.all_processes["raylet"][0].process.pid)
-wait_for(lambda: len([*titled()]) > 1, 120)
-overwritten = any(found.startswith(bytes(1)) for found in titled())
-print("overwritten" if overwritten else "whole", flush=True)
-os.kill(os.getpid(), signal.SIGTERM)
-"""
-)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("before", "handlers", "codes", "shown"),
-    [
-        ("set_environment()", "without_its_sigterm", [0], ["whole", "heard"]),
-        ("", "nullcontext", [15, -signal.SIGABRT], ["overwritten"]),
-    ],
-)
-@pytest.mark.platform
-def test_what_ends_a_run_outlives_the_start_of_ray(
-    before: str, handlers: str, codes: list[int], shown: list[str]
-) -> None:
-    """SIGTERM is ours, and Ray's agents keep the mark by which they are ended.
-
-    Else a second signal ended a run with 15, or aborted it, and about every third stopped
-    run left its agents for a minute.
-    """
-    script = JOINING.format(before=before, handlers=handlers)
-    environment = {name: value for name, value in os.environ.items() if name != "SPT_NOENV"}
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, env=environment
-    )
-    assert done.returncode in codes, done.stderr
-    assert done.stdout.splitlines() == shown
 
 
 COLLECTS = """

@@ -26,7 +26,8 @@ from tests.gate import write_extensions
 from tests.hosts import CHECKOUT, Host
 from tests.patience import wait_until
 from tests.recipes import blocks
-from tests.study.command_line import here, write_spec
+from tests.study.command_line import here, here_json, write_spec
+from tests.study.machines.test_ray_session import free_port
 from trainables.plugins import use_extensions
 
 PAGE = CHECKOUT / "docs" / "cluster.md"
@@ -230,14 +231,15 @@ def test_the_recipe(cluster: Cluster, recipe: Callable[..., str]) -> None:
     trials = storage / "mine" / "trials" / "patient"
     (job,) = set(re.findall(r"raysubmit_\w+", recipe("exec calstudy run")))
     wait_until(lambda: len(list(trials.glob("*/attempt-1"))) == 2, 300, "both trials train")
-    assert counts(cluster.workers[0], storage)["patient"] == {"planned": 2, "running": 2}
+    meanwhile = on(cluster.workers[0], "status", "mine", "--storage", storage, "--json").stdout
+    assert counted(json.loads(meanwhile))["patient"] == {"planned": 2, "running": 2}
     metrics(cluster, job)
     assert "was stopped" in recipe("ray job stop", job)
     assert not cluster.head.pids("calstudy run")
     said = recipe("ray job logs", job)
     assert "stopped by SIGTERM; run the same command again to resume." in said
     assert "warning: " not in said
-    interrupted = counts(cluster.workers[0], storage)["patient"]
+    interrupted = counted(here_json("status", "mine", "--storage", storage))["patient"]
     assert interrupted == {"planned": 2, "interrupted": 2}
 
     gate.touch()
@@ -250,12 +252,13 @@ def test_the_recipe(cluster: Cluster, recipe: Callable[..., str]) -> None:
         for name, state in ((job, "STOPPED"), (again, "SUCCEEDED"))
     ), listed
     whole = {"planned": 2, "complete": 2}
-    assert counts(cluster.workers[1], storage) == {"patient": whole, "cross_entropy": whole}
+    found = here_json("status", "mine", "--storage", storage)
+    assert counted(found) == {"patient": whole, "cross_entropy": whole}
     assert sorted(path.name for path in trials.glob("*/attempt-*")) == [
         *["attempt-1"] * 2,
         *["attempt-2"] * 2,
     ]
-    on(cluster.workers[0], "audit", "mine", "--storage", storage)  # fails where it finds something
+    here("audit", "mine", "--storage", storage)  # fails where it finds something
 
 
 # As the page has it, without what it says of storages.
@@ -265,11 +268,10 @@ LOST = (
 )
 
 
-def counts(host: Host, storage: Path) -> dict[str, dict[str, int]]:
-    found = json.loads(on(host, "status", "mine", "--storage", storage, "--json").stdout)
+def counted(status: dict[str, Any]) -> dict[str, dict[str, int]]:
     return {
         label: {state: count for state, count in of.items() if count}
-        for label, of in found["methods"].items()
+        for label, of in status["methods"].items()
     }
 
 
@@ -292,15 +294,13 @@ def metrics(cluster: Cluster, job: str) -> None:
 @pytest.mark.slow
 def test_a_wrong_token_or_address_is_one_line_at_once(cluster: Cluster) -> None:
     storage, spec = cluster.shared / "refused", write_spec(cluster.shared / "refused.yaml")
-    ray, away = f"{cluster.head.address}:6379", "127.0.0.1:6399"
-    for command, address, code, expected in (
-        ("run", ray, 2, f"--address: the cluster at {ray} rejects this token. Copy"),
-        ("doctor", ray, 2, f"--address: the cluster at {ray} rejects this token. Copy"),
-        ("run", away, 75, f"--address: no Ray head at {away}"),
-        ("doctor", away, 75, f"--address: no Ray head at {away}"),
-    ):
-        words = (command, spec, "--address", address, "--storage", storage)
-        done = on(cluster.head, *words, check=False, RAY_AUTH_TOKEN="0" * 64)
-        assert done.returncode == code, done.stderr
-        assert done.stderr.startswith(expected) and done.stderr.count("\n") == 1
+    ray, away = f"{cluster.head.address}:6379", f"127.0.0.1:{free_port()}"
+    for command in ("run", "doctor"):
+        words = (command, spec, "--storage", storage, "--address")
+        done = on(cluster.head, *words, ray, check=False, RAY_AUTH_TOKEN="0" * 64)
+        assert done.returncode == 2, done.stderr
+        assert done.stderr.startswith(f"--address: the cluster at {ray} rejects this token. Copy")
+        assert done.stderr.count("\n") == 1
+        said = here(*words, away, check=75)
+        assert said.startswith(f"--address: no Ray head at {away}") and said.count("\n") == 1
     assert not storage.exists()
