@@ -64,6 +64,7 @@ LONGEST = (
     "test_audit",
     "test_watching",
     "test_probe",
+    "test_deaths",
     "test_gpu",
     "test_ray_compat",
     "test_confirm",
