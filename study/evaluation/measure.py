@@ -21,7 +21,7 @@ from trainables.machine import one_torch_thread
 BINS = 15
 SMALL = 2**22  # scores, below which more threads of torch cost more than they save
 RESAMPLES = 1000
-DRAWN = 25_000_000  # samples in all resamples; of many samples there are fewer resamples
+DRAWN = 20_000_000  # samples in all resamples; of many samples there are fewer resamples
 TAILS = 10  # resamples, or more, are needed over the share of them beyond the ends
 TS = metrics.AFTER_TEMPERATURE
 Say = Callable[[str], object]  # is told what is computed now
@@ -88,7 +88,7 @@ class Numbers:
 
 
 def resamples_for(samples: int, level: float = LEVEL) -> int:
-    """How many resamples: 1,000; of more than 25,000 samples as many as draw 25 million of them,
+    """How many resamples: 1,000; of more than 20,000 samples as many as draw 20 million of them,
     and never too few for the level."""
     needed = math.ceil(round(TAILS / (1 - level), 6))
     return max(min(RESAMPLES, DRAWN // samples), needed)
