@@ -86,8 +86,8 @@ class Found:
 @click.option("--label", metavar="NAME", help="Column of the labels; default: label.")
 @click.option("--probs", metavar="PATTERN", help="Columns of probabilities: 'p_*', or p_a,p_b.")
 @click.option("--logits", metavar="PATTERN", help="Columns of logits, as --probs names them.")
-@click.option("--score", metavar="NAME", help="Column of the probability of one of two classes,")
-@click.option("--positive", metavar="CLASS", help="of this one; default: 1.")
+@click.option("--score", metavar="NAME", help="Column of the probability of one of two classes.")
+@click.option("--positive", metavar="CLASS", help="The class that --score is of; default: 1.")
 @click.option("--id", "id_", metavar="NAME", help="Column that pairs the rows of two files.")
 @click.option("--ignore", metavar="LABEL", help="Leave out the samples with this label: -1.")
 @click.option(
@@ -176,7 +176,7 @@ def evaluate(
 
     shown = bins == BINS if intervals is None else intervals
     _check(named, every, intervals, shown, level, bins)
-    _check_figure(figure)
+    _check_figure(figure, by_class, bins)
     asked = Request(
         file,
         other,
@@ -221,9 +221,12 @@ def _check(
         check_resamples(min(max(1000, fewest_resamples(level)), MOST_RESAMPLES), level)
 
 
-def _check_figure(figure: Path | None) -> None:
+def _check_figure(figure: Path | None, by_class: bool, bins: int) -> None:
     from study.report.style import check_suffix
 
+    if bins != BINS and (by_class or figure is not None):
+        option = "--by-class" if by_class else "--figure"
+        raise click.UsageError(f"{option} has {BINS} bins. Leave out --bins.")
     if figure is not None:
         check_suffix(figure)
 
@@ -336,7 +339,7 @@ def _apart(predictions: Predictions, asked: Request, ood: Path) -> dict[str, flo
 
 def _plain(asked: Request, found: Found, failed: Sequence[str]) -> dict[str, object]:
     """The evaluation for JSON; what was not asked for is absent."""
-    from study.terminal.tables import finite
+    from study.uncertainty.forms import finite
 
     plain = _plain_of(asked, found.own)
     if found.other is not None and found.between is not None:
@@ -352,10 +355,7 @@ def _plain(asked: Request, found: Found, failed: Sequence[str]) -> dict[str, obj
 
 
 def _plain_of(asked: Request, found: Evaluation) -> dict[str, object]:
-    from study.terminal.tables import finite
-
     plain = found.to_dict()
-    plain["metrics"] = finite(found.numbers.values)
     impossible = found.given.predictions.impossible().tolist()
     if impossible:
         plain["infinite_nll"] = {"rows": len(impossible), "first": impossible[:SHOWN]}

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from study.evaluation.evaluation import Evaluation
 from study.schema.condition import Condition, read_condition
 from trainables.metrics import AFTER_TEMPERATURE
+from trainables.problems import FieldError
 
 ENDS = ("low", "high")
 
@@ -52,6 +53,9 @@ def read_alerts(texts: Sequence[str]) -> list[Alert]:
     for text in texts:
         found = re.match(rf"\s*(\w+)\.({'|'.join(ENDS)})\b", text)
         plain = text if found is None else found[1] + text[found.end() :]
+        if "." in plain.partition(">")[0].partition("<")[0]:
+            mend = "Write METRIC, METRIC.low or METRIC.high, and its limit: ece.low>0.05."
+            raise FieldError("--fail-if", f"cannot parse '{text}'", mend)
         condition = read_condition("--fail-if", plain.strip())
         alerts.append(Alert(condition, None if found is None else found[2]))
     return alerts

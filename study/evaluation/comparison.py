@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from study.evaluation.given import Given, texts_of
 from study.schema.matters import matters_in
 from study.uncertainty.bootstrap import resampled_names, side_of
-from study.uncertainty.forms import signed_ends
+from study.uncertainty.forms import finite, signed_ends
 from study.uncertainty.intervals import FRACTIONS, Interval, percent
 from study.uncertainty.resampling import Draws, differs, too_few
 from study.uncertainty.words import word_for
@@ -22,7 +23,6 @@ from trainables.outputs.predictions import Predictions
 from trainables.problems import FieldError
 
 if TYPE_CHECKING:
-    from study.evaluation.given import Given
     from study.evaluation.measure import Numbers
 
 
@@ -52,7 +52,7 @@ class Comparison:
         width = max(map(len, self.differences), default=0)
         shown = [f"the first less the second, on {self.samples:,} samples"]
         for name, (one, other, by, ends, word) in self.differences.items():
-            said = f"{by:+.4f}"
+            said = f"{by:+.4f}" if math.isfinite(by) else "-"
             if ends is not None:
                 estimate, interval = signed_ends(Interval(by, *ends))
                 said = f"{estimate} {interval}  {word}"
@@ -66,9 +66,7 @@ class Comparison:
         for name, each in self.differences.items():
             low, high = each.interval or (None, None)
             found[name] = {
-                "one": each.one,
-                "other": each.other,
-                "difference": each.difference,
+                **finite(dict(zip(each._fields[:3], each[:3], strict=True))),
                 "low": low,
                 "high": high,
                 "word": each.word,
@@ -107,6 +105,8 @@ def compare(
     groups are the same.
     """
     other = paired(one, other, id)
+    if not names:
+        raise FieldError("metrics", "the two have none in common", "Measure both by the same.")
     both = (one.predictions, other.predictions)
     why_none = too_few(both[0])
     # No temperature changes a fraction of right predictions.
@@ -131,6 +131,8 @@ def paired(one: Given, other: Given, id: tuple[Any, Any] | None = None) -> Given
     if one.weights is not None or other.weights is not None:
         raise FieldError("weights", "a difference has no weighted form", "Leave them out.")
     other = other.in_order_of(one.classes)
+    if id is not None and not (isinstance(id, tuple | list) and len(id) == 2):
+        raise FieldError("id", "is no pair", "Give the ids of both: id=(own, other's).")
     ids = (one.ids, other.ids) if id is None else (_ids(id[0], one), _ids(id[1], other))
     if ids[0] is not None and ids[1] is not None and ids[0] != ids[1]:
         other = other.in_rows(_places(ids[0], ids[1]), ids[0])
@@ -144,6 +146,8 @@ def _resampled(
     """The differences of those that are resampled, where their intervals are finite."""
     draws = Draws.of(len(both[0].labels), resamples, 0, both[0].groups)
     wanted = [name for name in names if name in resampled_names()]
+    if not wanted:
+        return {}
     with np.errstate(invalid="ignore"):  # an infinite NLL has no interval
         first, second = (side_of(wanted, each, draws) for each in both)
     found = {}
@@ -158,7 +162,7 @@ def _resampled(
 
 
 def _ids(values: Any, given: Given) -> tuple[str, ...]:
-    ids = tuple(map(str, array_of("id", values).tolist()))
+    ids = tuple(texts_of(array_of("id", values).reshape(-1)).tolist())
     samples = len(given.predictions.labels)
     if len(ids) != samples:
         found = f"{len(ids):,} ids for {samples:,} samples"
@@ -176,11 +180,12 @@ def _places(ids: Sequence[str], others: Sequence[str]) -> list[int]:
                 "id", f"'{twice}' is there twice", "Give each sample an id of its own."
             )
     place = {one: row for row, one in enumerate(others)}
-    only = [one for one in ids if one not in place] or [
-        one for one in others if one not in set(ids)
-    ]
-    if only:
-        found = f"{len(only):,} are in one of the two only, the first is '{only[0]}'"
+    own = [one for one in ids if one not in place]
+    known = set(ids)
+    only = [one for one in others if one not in known]
+    if own or only:
+        firsts = " and ".join(f"'{each[0]}'" for each in (own, only) if each)
+        found = f"{len(own) + len(only):,} are in one of the two only, the first is {firsts}"
         raise FieldError("id", found, "Compare models on the same samples.")
     return [place[one] for one in ids]
 

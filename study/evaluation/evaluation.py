@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from study.evaluation.given import Given, given
 from study.evaluation.measure import BINS, Advice, Numbers, Say, measure
-from study.uncertainty.forms import floor_text, value_text
+from study.uncertainty.forms import finite, floor_text, value_text
 from study.uncertainty.intervals import LEVEL, Floor, percent
 from study.uncertainty.resampling import known_groups
 from trainables import metrics as ours
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from study.evaluation.comparison import Comparison
 
 TS = ours.AFTER_TEMPERATURE
+HIGHEST = 0.999  # level of intervals, which takes 5,000 resamples
 
 
 class Value(NamedTuple):
@@ -81,6 +82,9 @@ class Evaluation:
         """
         from study.evaluation.comparison import compare
 
+        if not isinstance(other, Evaluation):
+            found = f"is {type(other).__name__}, no evaluation"
+            raise FieldError("other", found, "Give what calstudy.evaluate returns.")
         shared = [name for name in self.names if name in other.names]
         numbers = (self.numbers, other.numbers)
         return compare(self.given, other.given, numbers, shared, self.level or LEVEL, id)
@@ -89,18 +93,18 @@ class Evaluation:
         """A reliability diagram, before and after the temperature; a notebook shows it."""
         from study.analysis.reliability import diagram
         from study.report.figures import draw_reliability
-        from study.report.style import HEADINGS, our_settings
+        from study.report.style import our_settings
 
         if self.given.weights is not None:
             found = "a reliability diagram has no weighted form"
             raise FieldError("weights", found, "Leave them out.")
         predictions = self.given.predictions
         found_in = diagram(predictions)
-        panels = dict(zip(HEADINGS, (found_in.raw, found_in.scaled), strict=True))
+        panels = {"as given": found_in.raw, "after temperature": found_in.scaled}
         groups = None if known_groups(predictions.groups) is None else "groups"
         samples = len(predictions.labels)
         with our_settings():
-            title = f"temperature {found_in.temperature:.3g}"
+            title = f"before and after a temperature of {self.temperature:.3g}"
             return draw_reliability(panels, title, samples, self.counted, groups)
 
     def by_class(self) -> pandas.DataFrame:
@@ -140,8 +144,11 @@ class Evaluation:
         if not self.numbers.resamples:
             return ""
         level = percent(self.level or LEVEL)
-        resamples = f"{self.numbers.resamples:,} resamples"
-        return f"In brackets: {level} intervals from {resamples}; floor: of a calibrated model."
+        said = f"In brackets: {level} intervals from {self.numbers.resamples:,} resamples"
+        lacking = [name for name in self.numbers.values if name not in self.numbers.intervals]
+        if lacking := [name for name in lacking if name in self.names]:
+            said = f"{said}; these samples give none for {', '.join(lacking)}"
+        return f"{said}. floor: what a calibrated model would show."
 
     def to_dict(self) -> dict[str, object]:
         """Every number, for JSON."""
@@ -153,7 +160,7 @@ class Evaluation:
         groups = self.given.predictions.groups
         if groups is not None:
             plain["num_groups"] = int(groups.max()) + 1
-        plain["metrics"] = dict(self.numbers.values)
+        plain["metrics"] = finite(self.numbers.values)
         if self.numbers.resamples:
             ends = {name: one.ends() for name, one in self.numbers.intervals.items()}
             plain |= {"intervals": ends, "resamples": self.numbers.resamples, "level": self.level}
@@ -196,9 +203,7 @@ def evaluate(
     names of the K classes, by default those of a DataFrame's columns. weights: [N], how much each
     sample counts. Raises FieldError, a ValueError, that names the argument, the row and the mend.
     """
-    level = None if intervals is False else LEVEL if intervals is True else float(intervals)
-    if level is not None and not 0.5 < level < 1:
-        raise FieldError("intervals", f"got {intervals}", "Give True, False or a level like 0.9.")
+    level = _level(intervals)
     brought = given(
         labels, probs=probs, logits=logits, groups=groups, classes=classes, weights=weights
     )
@@ -216,11 +221,25 @@ def evaluated(
     return Evaluation(brought, tuple(names), measure(brought, names, level, bins, say), level)
 
 
+def _level(intervals: Any) -> float | None:
+    if isinstance(intervals, bool):
+        return LEVEL if intervals else None
+    if not isinstance(intervals, float) or not 0.5 < intervals <= HIGHEST:
+        mend = f"Give True, False or a level from 0.5 to {HIGHEST}, like 0.9."
+        raise FieldError("intervals", f"got {intervals!r}", mend)
+    return float(intervals)
+
+
 def checked_names(named: str | Collection[str] | None) -> list[str]:
     """Names of metrics, without `ts_`: by default the essential ones. Raises FieldError."""
     if named is None:
         return list(ours.ESSENTIAL)
-    listed = [name.strip() for name in (named.split(",") if isinstance(named, str) else named)]
+    given_names = named.split(",") if isinstance(named, str) else named
+    if not isinstance(given_names, Collection) or any(
+        not isinstance(name, str) for name in given_names
+    ):
+        raise FieldError("metrics", f"got {named!r}", "Give names: 'ece,nll', or a list of them.")
+    listed = [name.strip() for name in given_names]
     try:
         for name in listed:
             ours.check(name)

@@ -7,6 +7,7 @@ are 0 to K-1, and the columns are in the order of their numbers. All else is ref
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from study.evaluation.given import Given, given, texts_of
+from study.evaluation.given import Given, given, of_one_class, texts_of
 from trainables.data.shared.columns import MOST_NAMES, NUMBER, TRUTH, whole
 from trainables.data.shared.groups import group_column
 from trainables.files.arrays import array_headers, read_arrays
@@ -68,10 +69,11 @@ def read(
     if chosen is None and columns.label is None and columns.id is None:
         if is_table and path.exists():
             _suggest(path)
-        if ignore is None and not _has_maps(path):
+        if ignore is None and not _is_ours_alone(path):
             own = Predictions.load(path, normalized)
+            names = tuple(map(str, range(own.logits.shape[1])))
             divided = "logits" if own.probs is None else "log-probabilities"
-            return Given(own, tuple(map(str, range(own.logits.shape[1]))), divided=divided)
+            return Given(own, names, divided=divided, notes=tuple(of_one_class(own, names)))
     if is_table:
         return told(path, lambda: _of_table(path, columns, ignore, normalized))
     return _of_arrays(path, columns, ignore, normalized)
@@ -80,11 +82,13 @@ def read(
 # ---- npz -----------------------------------------------------------------------------------------
 
 
-def _has_maps(path: Path) -> bool:
+def _is_ours_alone(path: Path) -> bool:
+    """Whether an npz has maps, or names of classes, which `Predictions` do not know."""
     if path.suffix != ".npz" or not path.exists():
         return False
     headers = array_headers(path, WANTED)
-    return any(len(headers[name][0]) == 4 for name in ("logits", "probs") if name in headers)
+    maps = (len(headers[name][0]) == 4 for name in ("logits", "probs") if name in headers)
+    return "classes" in headers or any(maps)
 
 
 def _of_arrays(
@@ -114,8 +118,8 @@ def _of_table(
 ) -> Given:
     source = open_columns(path)
     names = list(source.schema().names)
-    kind, said = columns.scores or (_default_kind(names), "")
-    label = columns.label or "label"
+    kind, said = columns.scores or ("logits" if "logit_0" in names else "probs", "")
+    label = "label" if columns.label is None else columns.label
     wanted = [label, *([] if columns.id is None else [columns.id])]
     for option, name in zip(("label", "id"), wanted, strict=False):
         _check_column(f"--{option}", name, names)
@@ -123,12 +127,18 @@ def _of_table(
         _check_column("--score", said, names)
         chosen = {said: ""}
     else:
+        if not said and not {"logit_0", "prob_0"}.intersection(names):
+            lacking = "has no columns 'logit_0', ... or 'prob_0', ..."
+            raise FieldError("", lacking, f"Name those of the scores: {_words_for(source, label)}")
         chosen = _matched(f"--{kind}", said or f"{kind[:-1]}_*", names, wanted)
+    if len({*chosen, *wanted}) < len(chosen) + len(wanted):
+        raise FieldError("", "one column is named for two things", "Name each by its own option.")
     groups = [GROUP] if GROUP in names and GROUP not in (*chosen, *wanted) else []
     table = source.read([*chosen, *wanted, *groups])
     if not table.num_rows:
         raise FieldError("", "has no rows", "Give each sample a row.")
     labels = _words(path, label, table.column(label))
+    labels = _of_truth(labels, [*chosen.values(), *chosen])
     counted = labels if ignore is None else labels[labels != ignore]
     classes: list[str] | None = None
     if kind != "score":
@@ -143,8 +153,12 @@ def _of_table(
     return _checked(path, kind, found, classes, columns, ignore, normalized)
 
 
-def _default_kind(names: Sequence[str]) -> str:
-    return "logits" if "logit_0" in names else "probs"
+def _of_truth(labels: np.ndarray, names: Sequence[str]) -> np.ndarray:
+    """Labels that are true or false as 1 and 0, unless columns are called so."""
+    known = set(np.unique(labels).tolist())
+    if known <= set(names) or not all(re.match(TRUTH, text) for text in known):
+        return labels
+    return np.where(np.char.lower(labels) == "true", "1", "0")
 
 
 def _check_column(option: str, name: str, names: Sequence[str]) -> None:
@@ -157,7 +171,7 @@ def _words(path: Path, name: str, column: Any) -> np.ndarray:
     """The column as text, [N]. Raises FieldError for a missing value."""
     values = whole("", f"value of '{name}'", FILL, path, column)
     if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
-        return np.array(values.to_pylist(), str)
+        return texts_of(np.array(values.to_pylist(), str))
     return texts_of(np.asarray(values.to_numpy(zero_copy_only=False)))
 
 
@@ -169,7 +183,7 @@ def _matched(option: str, said: str, names: Sequence[str], others: Sequence[str]
             _check_column(option, name, names)
         chosen = dict.fromkeys(listed, "")
         if len(chosen) < len(listed):
-            raise FieldError(option, "names a column twice", "Name each class's column once.")
+            raise FieldError(option, f"'{said}' has a column twice", "Name each class's once.")
     else:
         before, _, after = said.partition("*")
         if "*" in after:
@@ -194,7 +208,7 @@ def _in_order(
     stands = [chosen[name] or name for name in columns]
     listed = f"List the columns in the order of the classes: --{kind} {','.join(columns[:3])}"
     listed += ",..." if len(columns) > 3 else ""
-    if words := [text for text in labels if WORD.match(text)]:
+    if (words := [text for text in labels if WORD.match(text)]) or set(labels) <= set(stands):
         if lacking := [word for word in words if word not in stands]:
             known = f"{', '.join(stands[:10])}{', ...' if len(stands) > 10 else ''}"
             found = f"'{lacking[0]}' in '{label}' has no column: the classes are {known}"
@@ -210,9 +224,11 @@ def _in_order(
     numbers = [int(chosen[name]) for name in ordered]
     if numbers != list(range(len(numbers))):
         found = f"the columns are numbered {numbers[0]} to {numbers[-1]}"
+        listed = "Count classes from 0, in the columns' names and in the labels"
         if numbers[0] == 0:
             gap = next(place for place, number in enumerate(numbers) if place != number)
             found = f"class {gap} has no column, or two"
+            listed = "Give each class one column, numbered from 0"
         raise FieldError(f"--{kind}", f"{found}; labels count from 0", f"{listed}.")
     return {name: chosen[name] for name in ordered}, list(map(str, numbers))
 
@@ -271,25 +287,36 @@ def _two_classes(columns: Columns, labels: np.ndarray, ignore: str | None) -> li
     others = [word for word in words if word != positive]
     if len(others) > 1:
         found = f"the labels besides '{positive}' are {', '.join(others[:5])}, not one class"
-        raise FieldError("--positive", found, nearest(positive, words))
+        mend = nearest(positive, words)
+        if positive in words:
+            mend = "Of more classes, name all columns: --probs 'p_*'."
+        raise FieldError("--positive", found, mend)
     return [others[0] if others else f"not {positive}", positive]
 
 
 def _suggest(path: Path) -> None:
     """Raise FieldError for a table without the usual columns that options would fit, and say so."""
     source = told(path, lambda: open_columns(path))
-    schema = told(path, source.schema)
-    names = list(schema.names)
+    names = list(told(path, source.schema).names)
     if "label" in names and {"logit_0", "prob_0"} & {*names}:
         return
-    numeric = [name for name in names if not pa.types.is_string(schema.field(name).type)]
-    if (option := _likely_scores(numeric)) is None:
-        return
+    words = _words_for(source)
+    if "--label" in words:
+        found = f"has columns {', '.join(names[:12])}{', ...' if len(names) > 12 else ''}"
+        raise FieldError(str(path), found, f"Name its columns: {words}")
+
+
+def _words_for(source: Any, label: str | None = None) -> str:
+    """The command that would fit the columns, by what they look like."""
+    schema = source.schema()
+    numeric = [name for name in schema.names if not pa.types.is_string(schema.field(name).type)]
+    option = _likely_scores([name for name in numeric if name != label])
+    if option is None:
+        return "--probs 'p_*'"
     kind, pattern, stands = option
-    label = _likely_label([name for name in names if name not in stands])
-    words = f"calstudy evaluate {path} --label {label} --{kind} '{pattern}'"
-    found = f"has columns {', '.join(names[:12])}{', ...' if len(names) > 12 else ''}"
-    raise FieldError(str(path), found, f"Name its columns: {words}")
+    label = label or _likely_label([name for name in schema.names if name not in stands])
+    words = ["calstudy", "evaluate", str(source.file), "--label", label, f"--{kind}"]
+    return f"{shlex.join(words)} '{pattern}'"
 
 
 def _likely_scores(numeric: Sequence[str]) -> tuple[str, str, list[str]] | None:

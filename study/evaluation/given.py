@@ -17,7 +17,10 @@ from trainables.outputs.given import array_of, numbers_of, refuse_other_order
 from trainables.outputs.predictions import Predictions
 from trainables.problems import FieldError, nearest
 
-UNNAMED = "Name the classes in the order of the columns: classes=['cat', 'dog', ...]."
+UNNAMED = (
+    "Name the classes in the order of the columns: classes=['cat', 'dog', ...], of scikit-learn"
+    " classes=model.classes_."
+)
 
 
 @dataclass(frozen=True)
@@ -101,7 +104,7 @@ def given(
     brought |= {name: value for name, value in beside.items() if value is not None}
     refuse_other_order(brought)
     names = _names(classes, brought[kind])
-    arrays = {name: array_of(name, value) for name, value in brought.items()}
+    arrays = {name: _array(name, value) for name, value in brought.items()}
     arrays, divided, notes = _in_rows(kind, arrays, names)
     _check_lengths(kind, arrays)
     columns = arrays[kind].shape[1]
@@ -120,18 +123,35 @@ def given(
     ids_of = arrays.pop("ids", None)
     weighed = _checked_weights(arrays.pop("weights", None))
     arrays["labels"] = _numbers(arrays["labels"], names)
-    made = Predictions.of(**arrays)
+    try:
+        made = Predictions.of(**arrays)
+    except FieldError as error:
+        raise error.at(kind) if error.path == "Predictions" else error from None
     names = names or tuple(map(str, range(columns)))
-    if len(made.labels) > 1 and int(made.labels.min()) == int(made.labels.max()):
-        notes.append(f"Every label is {names[int(made.labels[0])]}.")
     return Given(
         made,
         names,
         None if ids_of is None else tuple(texts_of(ids_of).tolist()),
         weighed,
         divided,
-        tuple(notes),
+        (*notes, *of_one_class(made, names)),
     )
+
+
+def of_one_class(predictions: Predictions, names: Sequence[str]) -> list[str]:
+    """The note that all labels are of one class, where they are."""
+    labels = predictions.labels
+    if len(labels) < 2 or int(labels.min()) < int(labels.max()):
+        return []
+    return [f"Every label is {names[int(labels[0])]}."]
+
+
+def _array(name: str, value: Any) -> np.ndarray:
+    """A copy, which the caller cannot change any more. Raises FieldError."""
+    if np.ma.isMaskedArray(value) and np.ma.getmaskarray(value).any():
+        row = int(np.argwhere(np.ma.getmaskarray(value))[0][0])
+        raise FieldError(name, f"row {row}: it is masked", "Fill it, or remove the row.")
+    return np.array(array_of(name, value))
 
 
 def _in_rows(
@@ -165,6 +185,9 @@ def _names(classes: Sequence[Any] | None, scores: Any) -> tuple[str, ...]:
     if classes is None:
         columns = list(getattr(scores, "columns", ()))
         classes = () if len(columns) < 2 or columns == [*range(len(columns))] else columns
+    if isinstance(classes, str | Mapping | set | frozenset) or not hasattr(classes, "__len__"):
+        found = f"is a {type(classes).__name__}, which has no order of classes"
+        raise FieldError("classes", found, "Give a list of names, in the order of the columns.")
     names = tuple(map(_text, classes))
     if twice := [name for name in names if names.count(name) > 1]:
         raise FieldError("classes", f"'{twice[0]}' is there twice", "Name each class once.")
@@ -197,8 +220,12 @@ def _text(value: Any) -> str:
 
 
 def texts_of(values: np.ndarray) -> np.ndarray:
-    """The values [N] as text, each kind of them made once."""
+    """The values [N] as text; of whole numbers, also as text, without a point."""
     if values.dtype.kind == "U":
+        found, place = np.unique(values, return_inverse=True)
+        known = found.tolist()
+        if any(map(re.compile(r"-?\d+\.0+").fullmatch, known)) and all(map(_is_number, known)):
+            return np.array([_text(float(text)) for text in known])[place.reshape(values.shape)]
         return values
     if values.dtype.kind == "O":
         return np.array([_text(value) for value in values.tolist()])
@@ -245,10 +272,15 @@ def _of_pixels(kind: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndar
         raise FieldError("labels", found, "Give a mask [N, H, W] for maps [N, K, H, W].")
     pixels = math.prod(size)
     beside = {"groups": np.arange(maps), **arrays}
-    rows: dict[str, Any] = {
-        name: np.repeat(each, pixels) for name, each in beside.items() if each.ndim == 1
-    }
-    rows["labels"] = arrays["labels"].ravel()
+    rows: dict[str, Any] = {}
+    for name, each in beside.items():
+        if each.shape == (maps,):
+            rows[name] = np.repeat(each, pixels)
+        elif name in ("labels", kind) or each.shape == (maps, *size):
+            rows[name] = each.ravel()
+        else:
+            found = f"has the shape {list(each.shape)}; {kind} has {list(scores.shape)}"
+            raise FieldError(name, found, "Give one value for each map, or for each pixel.")
     rows[kind] = np.moveaxis(scores, 1, -1).reshape(-1, classes)
     return rows
 
@@ -258,7 +290,7 @@ def _both_classes(kind: str, scores: np.ndarray) -> np.ndarray:
     if kind == "logits":
         mend = "Give the logits of both classes, or probs=... of the second."
         raise FieldError(kind, "there is one column", mend)
-    values = numbers_of(scores.reshape(-1), lambda _: "the score")
+    values = _numbers_at(kind, scores.reshape(-1), "the score")
     wrong = np.flatnonzero(~((values >= 0) & (values <= 1)))
     if len(wrong):
         found = f"row {wrong[0]}: {values[wrong[0]]:g} is no probability"
@@ -271,11 +303,18 @@ def _checked_weights(weights: np.ndarray | None) -> np.ndarray | None:
     """[N] float64. Raises FieldError for one that is negative or not finite, and if all are 0."""
     if weights is None:
         return None
-    values = numbers_of(weights, lambda _: "the weight").astype(float)
+    values = _numbers_at("weights", weights, "the weight").astype(float)
     wrong = np.flatnonzero(~((values >= 0) & (values < np.inf)))
     if len(wrong):
         found = f"row {wrong[0]}: {values[wrong[0]]:g}"
         raise FieldError("weights", found, "A weight is a finite number from 0.")
     if not values.any():
         raise FieldError("weights", "all are 0", "Give one that is above 0.")
-    return values
+    return values / values.max()
+
+
+def _numbers_at(name: str, values: np.ndarray, called: str) -> np.ndarray:
+    try:
+        return numbers_of(values, lambda _: called)
+    except FieldError as error:
+        raise FieldError(name, error.found, "Give numbers.") from None

@@ -297,8 +297,3 @@ def _number(value: float | None, known: Interval | None = None) -> str:
         return "-"
     digits = 6 if known is None else digits_for(known.low, known.high)
     return f"{value:.{digits}f}"
-
-
-def finite(values: dict[str, float]) -> dict[str, float | None]:
-    """The values for JSON: null if not finite."""
-    return {name: value if math.isfinite(value) else None for name, value in values.items()}

@@ -8,6 +8,7 @@ its interval is of the true one.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from study.uncertainty.intervals import Floor, Interval
 
@@ -96,3 +97,8 @@ def difference_text(value: Interval) -> str:
 def floor_text(floor: Floor) -> str:
     """`0.013 [0.008, 0.019]`: mean and range of a floor."""
     return "{:.3f} [{:.3f}, {:.3f}]".format(*floor)
+
+
+def finite(values: Mapping[str, float]) -> dict[str, float | None]:
+    """The values for JSON: null if not finite."""
+    return {name: value if math.isfinite(value) else None for name, value in values.items()}

@@ -90,6 +90,8 @@ def numbers_in(texts: Any, called: Called, columns: int = 1) -> np.ndarray:
     if len(texts) and pc.all(pc.match_substring_regex(texts, TRUTH)).as_py():
         return np.asarray(pc.equal(pc.utf8_lower(texts), "true").to_numpy(zero_copy_only=False))
     numbers, wrong = parsed(texts)
+    if (true := pc.index(pc.match_substring_regex(texts, TRUTH), True).as_py()) >= 0:
+        wrong = true  # one truth value among numbers is a slip
     if wrong is not None:
         found = f"row {wrong // columns}: {called(wrong)} is {texts[wrong].as_py()!r}, no number"
         raise FieldError("", found, NUMBERED)

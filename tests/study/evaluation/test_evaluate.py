@@ -130,8 +130,12 @@ def test_pixels_of_a_map_belong_together() -> None:
     images = np.repeat(np.arange(12), 24)
     flat = calstudy.evaluate(LABELS[:288], logits=LOGITS[:288], groups=images)
     assert calstudy.evaluate(masks, logits=maps).metrics == flat.metrics
-    halves = np.arange(12) // 1
-    assert calstudy.evaluate(masks, logits=maps, groups=halves).metrics == flat.metrics
+    for groups in (np.arange(12), images.reshape(12, 4, 6)):
+        assert calstudy.evaluate(masks, logits=maps, groups=groups).metrics == flat.metrics
+    weights = np.random.default_rng(0).random((12, 4, 6))
+    weighed = calstudy.evaluate(masks, logits=maps, weights=weights).metrics["accuracy"].value
+    hits = LOGITS[:288].argmax(1) == LABELS[:288]
+    assert weighed == approx((weights.ravel() * hits).sum() / weights.sum())
     assert "288 samples in 12 groups" in str(flat)
 
 
@@ -149,6 +153,14 @@ def test_a_weight_is_so_many_copies() -> None:
         assert list(found.metrics) == names and found.temperature is None
         for name in names:
             assert found.metrics[name].value == approx(copies.metrics[name].value, abs=1e-12)
+
+
+def test_the_size_of_weights_does_not_matter() -> None:
+    found = [
+        calstudy.evaluate(LABELS, probs=PROBS, weights=np.full(300, size)).metrics
+        for size in (1.0, 1e-300, 1e300)
+    ]
+    assert found[0] == found[1] == found[2]
 
 
 def test_intervals_of_weighted_means() -> None:
@@ -225,9 +237,25 @@ def test_the_diagram_shows_itself_and_bins_what_was_given() -> None:
     found = calstudy.evaluate([0, 1] * 10, probs=probs)
     figure = found.reliability()
     assert figure._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
-    assert f"as trained: ECE {found.metrics['ece'].value:.4f}" in [
+    assert f"as given: ECE {found.metrics['ece'].value:.4f}" in [
         axes.get_title() for axes in figure.axes
     ]
+
+
+def test_it_keeps_what_was_given_when_that_changes() -> None:
+    scores = LOGITS.copy()
+    found = calstudy.evaluate(LABELS, logits=scores)
+    scores[:] = 0
+    other = calstudy.evaluate(LABELS, logits=scores)
+    assert found.difference(other).differences["nll"].one == approx(found.metrics["nll"].value)
+
+
+def test_one_temperature_is_named_everywhere() -> None:
+    found = calstudy.evaluate(LABELS, logits=LOGITS)
+    (legend,) = found.reliability().legends
+    said = f"{found.temperature:.3g}"
+    assert legend.get_title().get_text() == f"before and after a temperature of {said}"
+    assert f"by {said}:" in found.sentence
 
 
 # ---- classes -------------------------------------------------------------------------------------
@@ -322,6 +350,10 @@ def test_what_cannot_be_paired_is_refused() -> None:
     assert "'7' is there twice" in refused(one, id=(ids, [7, *ids[:7], 7, *ids[9:]]))
     assert "the first is '0'" in refused(one, id=(ids, [*ids[1:], 999]))
     assert "2 ids for 300 samples" in refused(one, id=(ids, [1, 2]))
+    assert "id: is no pair" in refused(one, id=ids)
+    skce = calstudy.evaluate(WORDS, probs=PROBS, classes=CLASSES, metrics="skce")
+    assert refused(skce) == "metrics: the two have none in common. Measure both by the same."
+    assert skce.difference(skce).differences["skce"][2:] == (0, None, None)
     heavy = calstudy.evaluate(WORDS, probs=PROBS, classes=CLASSES, weights=[1] * 300)
     assert refused(heavy).startswith("weights: a difference has no weighted form")
 
@@ -334,7 +366,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "nan": ({"probs": np.where(PROBS < 0.9, PROBS, np.nan)}, "probs: row"),
     "infinite": ({"logits": np.where(LOGITS < 3, LOGITS, np.inf)}, "logits: row"),
     "logits as probs": ({"probs": LOGITS}, "probs: row"),
-    "probs as logits": ({"logits": PROBS}, "Predictions: the logits are probabilities"),
+    "probs as logits": ({"logits": PROBS}, "logits: the logits are probabilities"),
     "words": ({"labels": WORDS, "probs": PROBS}, f"labels: row 0: '{WORDS[0]}' is a word"),
     "no such word": ({"labels": ["emu", *WORDS[1:]], "probs": PROBS, "classes": CLASSES},
                      "labels: row 0: 'emu' is no class. Valid values: cat, dog, eel."),
@@ -363,6 +395,15 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no metric": ({"probs": PROBS, "metrics": "ecee"}, "metrics: there is no metric 'ecee'. Did"),
     "no names": ({"probs": PROBS, "metrics": []}, "metrics: there is none"),
     "a level": ({"probs": PROBS, "intervals": 95}, "intervals: got 95. Give True, False or"),
+    "too high a level": ({"probs": PROBS, "intervals": 0.99999}, "intervals: got 0.99999. Give"),
+    "a number of metrics": ({"probs": PROBS, "metrics": 3}, "metrics: got 3. Give names"),
+    "a set": ({"probs": PROBS, "classes": {"a", "b", "c"}}, "classes: is a set, which has no"),
+    "a mapping": ({"probs": PROBS, "classes": {"a": 1}}, "classes: is a dict, which has no order"),
+    "masked": ({"labels": np.ma.masked_equal(LABELS, 2), "probs": PROBS}, "labels: row"),
+    "weights of another shape": ({"labels": np.zeros((12, 2, 2), int),
+                                  "logits": np.zeros((12, 3, 2, 2)), "weights": np.ones((3, 3))},
+                                 "weights: has the shape [3, 3]"),
+    "a weight of words": ({"probs": PROBS, "weights": WORDS}, "weights: row 0: the weight is"),
     "a mask": ({"labels": LABELS, "logits": np.zeros((300, 3, 2, 2))}, "labels: has the shape"),
 }  # fmt: skip
 

@@ -160,6 +160,38 @@ def test_by_class_and_figure(capsys: CaptureFixture[str], deployed: Path, tmp_pa
     assert [line.split()[0] for line in shown.splitlines()[-3:]] == CLASSES
 
 
+@pytest.mark.parametrize(
+    ("labels", "columns"),
+    [
+        (["True", "False"], ["p_1", "p_0"]),
+        (["1.0", "0.0"], ["p_1", "p_0"]),
+        (["True", "False"], ["p_True", "p_False"]),
+        (["yes", "no"], ["p_yes", "p_no"]),
+    ],
+)
+def test_truth_and_whole_numbers_with_a_point_are_labels(
+    capsys: CaptureFixture[str], tmp_path: Path, labels: list[str], columns: list[str]
+) -> None:
+    is_eel = LABELS == 2
+    score = PROBS[:, 2]
+    columns_of = dict(zip(columns, (score, 1 - score), strict=True))
+    path = written(tmp_path, {**columns_of, "y": np.where(is_eel, *labels)})
+    _, out, said = run(capsys, path, "--label", "y", "--probs", "p_*", "--json", "--no-intervals")
+    expected = calstudy.evaluate(is_eel.astype(int), probs=score, intervals=False).metrics
+    assert said == "" and metrics_of(out)["nll"] == approx(expected["nll"].value, abs=1e-9)
+
+
+def test_json_is_valid_where_nll_is_infinite(capsys: CaptureFixture[str], tmp_path: Path) -> None:
+    sure = np.where(PROBS.max(1, keepdims=True) == PROBS, 1.0, 0.0)
+    np.savez(tmp_path / "own.npz", probs=sure, labels=LABELS)
+    code, out, _ = run(capsys, tmp_path / "own.npz", tmp_path / "own.npz", "--json")
+    found = json.loads(out, parse_constant=lambda name: pytest.fail(name))
+    assert code == 0 and found["differences"]["nll"]["difference"] is None
+    assert found["metrics"]["nll"] is None
+    _, shown, _ = run(capsys, tmp_path / "own.npz")
+    assert "these samples give none for nll. floor" in shown
+
+
 # ---- alerts --------------------------------------------------------------------------------------
 
 
@@ -218,7 +250,7 @@ BY = ("--label", "y", "--probs", "p_*")
     ("columns", "words", "said"),
     [
         ({**PROBS_OF, "y": LABELS}, BY, "holds numbers, and the columns are named by words. List"),
-        ({**NUMBERED, "y": LABELS}, BY, "numbered 1 to 3; labels count from 0. List the columns"),
+        ({**NUMBERED, "y": LABELS}, BY, "numbered 1 to 3; labels count from 0. Count classes"),
         ({**GAPS, "y": LABELS}, BY, "class 2 has no column, or two; labels count from 0."),
         ({**NUMBERED, "y": WORDS}, BY, "has no column: the classes are 1, 2, 3. Put * where the"),
         ({**PROBS_OF, "p_y": WORDS}, ("--label", "p_y", "--probs", "p_*"), "matches the column"),
@@ -231,6 +263,13 @@ BY = ("--label", "y", "--probs", "p_*")
         ({**PROBS_OF, "y": WORDS}, (*BY, "--id", "p_cat"), "--id pairs the rows of two files."),
         ({**PROBS_OF, "y": WORDS}, (*BY, "--figure", "f.gif"), "figure: 'f.gif' must end in one"),
         ({**PROBS_OF, "y": WORDS}, (*BY, "--fail-if", "ecee>1"), "there is no metric 'ecee'. Did"),
+        ({**PROBS_OF, "y": WORDS}, (*BY, "--fail-if", "ece.mean>1"), "METRIC.low or METRIC.high"),
+        ({**PROBS_OF, "y": WORDS}, (*BY, "--by-class", "--bins", "10"), "--by-class has 15 bins."),
+        ({**PROBS_OF, "y": WORDS}, ("--label", "y"), "Name those of the scores: calstudy evaluate"),
+        ({**PROBS_OF, "y": WORDS}, ("--label", "y", "--score", "y"), "named for two things. Name"),
+        ({"label": ["0", "1", "true"], "prob_0": [0.5] * 3, "prob_1": [0.5] * 3}, (), "is 'true'"),
+        ({**PROBS_OF, "y": WORDS}, ("--label", "y", "--score", "p_cat", "--positive", "cat"),
+         "Of more classes, name all columns"),
         ({**PROBS_OF, "y": WORDS}, ("--label", "y", "--logits", "p_*"), "Name them by --probs."),
         ({**PROBS_OF, "y": [None, *WORDS[1:]]}, BY, "row 0: the value of 'y' is missing. Fill it"),
         ({**PROBS_OF, "y": WORDS, "s": PROBS[:, 0] * 2}, ("--label", "y", "--score", "s",
