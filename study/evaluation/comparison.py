@@ -66,7 +66,7 @@ class Comparison:
         for name, each in self.differences.items():
             low, high = each.interval or (None, None)
             found[name] = {
-                **finite(dict(zip(each._fields[:3], each[:3], strict=True))),
+                **finite({"one": each.one, "other": each.other, "difference": each.difference}),
                 "low": low,
                 "high": high,
                 "word": each.word,
