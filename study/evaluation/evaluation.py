@@ -144,7 +144,10 @@ class Evaluation:
         if not self.numbers.resamples:
             return ""
         level = percent(self.level or LEVEL)
-        said = f"In brackets: {level} intervals from {self.numbers.resamples:,} resamples"
+        _, in_groups, groups = self.counted.partition(" in ")
+        of_groups = f" of {groups}" if in_groups else ""
+        resamples = f"{self.numbers.resamples:,} resamples{of_groups}"
+        said = f"In brackets: {level} intervals from {resamples}"
         lacking = [name for name in self.numbers.values if name not in self.numbers.intervals]
         if lacking := [name for name in lacking if name in self.names]:
             said = f"{said}; these samples give none for {', '.join(lacking)}"
