@@ -177,7 +177,7 @@ def test_what_is_said_of_it_is_of_images_and_pixels(storage: Path) -> None:
     table = here("report", "small", "--format", "csv", "--storage", storage)
     assert re.search(rf"^small,validation,{len(samples)},3,", table, re.MULTILINE)
     groups = here("evaluate", trial_files(storage) / "predictions.npz", "--intervals")
-    assert f"{pixels} samples in {len(samples)} groups" in groups
+    assert f"{pixels:,} samples in {len(samples)} groups" in groups
     assert f"resamples of {len(samples)} groups" in groups
 
 
