@@ -56,6 +56,7 @@ for words in commands:
 
 def test_no_command_imports_from_it(trap: Path, tmp_path: Path) -> None:
     write_spec(trap / "small.yaml", methods=["cross_entropy"], trials=2)
+    write_spec(trap / "other.yaml", name="other", methods=["cross_entropy"], trials=1)
     trials = tmp_path / "studies" / "small" / "trials" / "cross_entropy"
     commands = [
         "plan small.yaml",
@@ -63,15 +64,16 @@ def test_no_command_imports_from_it(trap: Path, tmp_path: Path) -> None:
         f"init docker -o {tmp_path}/Dockerfile",
         "plan small.yaml --probe",
         "run small.yaml --cpus 1",
+        "run other.yaml --cpus 1",
         "status small",
         "trials small",
         "answer small",
         f"pareto small --figure {tmp_path}/front.png --bootstrap 100",
+        "compare small other",
         "figures small --bootstrap 0",
         f"evaluate {trials}/0000/attempt-1/predictions.npz",
         "list methods",
         "confirm small --seeds 1 --cpus 1",
-        "compare small small-confirm",
         "report small",
         "export small --name small",
         "verify models:/small/1",
