@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -134,7 +135,7 @@ def paired(one: Given, other: Given, id: tuple[Any, Any] | None = None) -> Given
     if id is not None and not (isinstance(id, tuple | list) and len(id) == 2):
         raise FieldError("id", "is no pair", "Give the ids of both: id=(own, other's).")
     ids = (one.ids, other.ids) if id is None else (_ids(id[0], one), _ids(id[1], other))
-    if ids[0] is not None and ids[1] is not None and ids[0] != ids[1]:
+    if ids[0] is not None and ids[1] is not None:
         other = other.in_rows(_places(ids[0], ids[1]), ids[0])
     _check_same(one, other)
     return other
@@ -172,13 +173,11 @@ def _ids(values: Any, given: Given) -> tuple[str, ...]:
 
 def _places(ids: Sequence[str], others: Sequence[str]) -> list[int]:
     """The row of each id among the other's. Raises FieldError for ids that repeat or differ."""
-    for each in (ids, others):  # equal ids that repeat pair nothing wrongly
+    for each in (ids, others):
         if len(each) != len(set(each)):
-            seen: set[str] = set()
-            twice = next(one for one in each if one in seen or seen.add(one))  # type: ignore[func-returns-value]
-            raise FieldError(
-                "id", f"'{twice}' is there twice", "Give each sample an id of its own."
-            )
+            twice, _ = Counter(each).most_common(1)[0]
+            found = f"'{twice}' is there twice"
+            raise FieldError("id", found, "Give each sample an id of its own.")
     place = {one: row for row, one in enumerate(others)}
     own = [one for one in ids if one not in place]
     known = set(ids)

@@ -348,6 +348,8 @@ def test_what_cannot_be_paired_is_refused() -> None:
     fish = calstudy.evaluate(LABELS, probs=PROBS, classes=["cat", "dog", "cod"])
     assert refused(fish).startswith("classes: has 3 classes, cat to cod; the other has 3, cat to")
     assert "'7' is there twice" in refused(one, id=(ids, [7, *ids[:7], 7, *ids[9:]]))
+    twice = [7, *ids[1:]]
+    assert "'7' is there twice" in refused(one, id=(twice, twice))
     assert "the first is '0'" in refused(one, id=(ids, [*ids[1:], 999]))
     assert "2 ids for 300 samples" in refused(one, id=(ids, [1, 2]))
     assert "id: is no pair" in refused(one, id=ids)
