@@ -1,75 +1,79 @@
-"""What the intervals cover where the truth is known: the tables of docs/uncertainty.md.
+"""What the intervals cover where the truth is known: the table of docs/uncertainty.md.
 
-    python -m benchmarks.experiments.coverage  # two hours on one core; writes coverage.csv
-    python -m benchmarks.experiments.coverage --only smooth_ece --replications 300  # 15 minutes
-    python -m benchmarks.experiments.coverage --studies  # minutes; prints Markdown
+    python -m benchmarks.experiments.coverage  # an hour on one core; prints Markdown
+    python -m benchmarks.experiments.coverage --studies  # minutes: shares on the front
 
-A population of logits; labels by probabilities that are known, so that every metric of the
-population is known too (ECE over its 15 bins). Samples are drawn from it again and again, each with
-its intervals. Rows that the CSV already has are kept: started again, it goes on after them.
+A world is two models of the same samples whose metrics are known in the population (ECE over its 15
+bins, adaptive ECE over its 15 quantile bins). Sets of samples are drawn from it again and again,
+each with the intervals of both models and of their difference.
 
---studies: whole studies of twelve trials on the same samples; the share of resamples on the front
-against who truly is there, and paired differences.
-
-Samples that belong together: coverage_of_groups.py.
+Populations have logits, and labels by probabilities that are known. Where the samples of a set
+belong to groups, what decides between the labels is normal, with a part that the rows of a group
+share: the calibrated model stays calibrated. Models of bins have confidences, and true gaps in bins
+of so many standard errors of a set, where no data can tell the gap from none.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
-import itertools
+import functools
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterator
-from pathlib import Path
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
+from scipy.stats import beta, norm
 
 from study.schema.objective import Objective
-from study.uncertainty.bootstrap import front_shares, measured
-from study.uncertainty.intervals import Interval, intervals, of_difference
+from study.uncertainty.bootstrap import (
+    estimates_of,
+    front_shares,
+    intervals_of,
+    measured,
+    values_of,
+    worlds_of,
+)
+from study.uncertainty.intervals import Interval
 from study.uncertainty.resampling import BINS, Draws, SampleTerms
-from study.uncertainty.smoothing import LEAST
+from study.uncertainty.side import Side, hits_of
+from study.uncertainty.words import BETTER, WORSE, word_for
 from trainables.metrics import AFTER_TEMPERATURE
-from trainables.metrics.shared.post_hoc import fit_temperature
 from trainables.metrics.smooth import error_at, fixed_point
 from trainables.outputs.predictions import Predictions
 
-SIZES = (287, 2000, 5000)  # 287: the validation split of digits
-ERRORS = (0.0, 0.005, 0.01, 0.03, 0.08)
-SCORES = ("accuracy", "nll", "brier", "ece", "adaptive_ece", "debiased_l2")
-METRICS = (*SCORES, "mce", "classwise_ece", "smooth_ece")
-SAME = "smooth_ece, same bandwidth"
-LEVEL = 0.90
+Floats = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+LEVEL = 0.95
 CLASSES = 10
 POOL = 200_000
 # How far one class stands out: accuracy is about .90, or .69, where confidences lie in all
 # bins and small ECEs drown.
 LIFTS = {"sure": 14.0, "unsure": 6.0}
-# After temperature scaling, `sure` and `unsure` are perfectly calibrated whatever their
-# error, `noisy` is not.
-NOISY = [("noisy", 0.01), ("noisy", 0.03)]
-SCALED = [("sure", 0.03), ("unsure", 0.03), *NOISY]
-RESULTS = Path(__file__).parent / "results" / "coverage.csv"
+CORRELATION = 0.3  # of what decides the labels of two rows of a group
+ALIKE = 0.8  # correlation of the confidences, and of the hits, of two models of bins
+MATTERS = 0.01
+EQUAL = 1e-4  # of errors that are equal by construction
 
 TRIALS, STUDIES, STUDY_SAMPLES, STUDY_RESAMPLES = 12, 200, 2000, 500
 OBJECTIVES = (Objective("accuracy", "maximize"), Objective("ece", "minimize"))
 
 
+# ---- populations ---------------------------------------------------------------------------------
+
+
 class Population(NamedTuple):
     """Logits [N, K] and the probabilities [N, K] by which their labels truly come."""
 
-    logits: NDArray[np.float64]
-    truth: NDArray[np.float64]
+    logits: Floats
+    truth: Floats
 
-    def sample(
-        self, size: int, source: np.random.Generator
-    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    def sample(self, size: int, source: np.random.Generator) -> tuple[Floats, Indices]:
         """Logits and labels of `size` samples."""
         chosen = source.integers(len(self.logits), size=size)
         return self.logits[chosen], drawn_labels(self.truth[chosen], source)
@@ -129,24 +133,24 @@ class Population(NamedTuple):
         )
 
 
-def softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:
+def softmax(logits: Floats) -> Floats:
     odds = np.exp(logits - logits.max(axis=1, keepdims=True))
     return odds / odds.sum(axis=1, keepdims=True)
 
 
-def drawn_labels(probs: NDArray[np.float64], source: np.random.Generator) -> NDArray[np.int64]:
+def drawn_labels(probs: Floats, source: np.random.Generator) -> Indices:
     return labels_at(probs, source.random(len(probs)))
 
 
-def labels_at(probs: NDArray[np.float64], heights: NDArray[np.float64]) -> NDArray[np.int64]:
+def labels_at(probs: Floats, heights: Floats) -> Indices:
     """The class at which the probabilities [N, K], added up, reach the height [N]."""
     return (heights[:, None] > probs.cumsum(axis=1)).sum(axis=1).clip(max=probs.shape[1] - 1)
 
 
-def evidence(lift: float, size: int, source: np.random.Generator) -> NDArray[np.float64]:
+def evidence(lift: float, size: int, source: np.random.Generator, classes: int = CLASSES) -> Floats:
     """Logits of a calibrated classifier."""
-    logits = source.normal(size=(size, CLASSES)) * 2.0
-    logits[np.arange(size), source.integers(CLASSES, size=size)] += lift * np.sqrt(
+    logits = source.normal(size=(size, classes)) * 2.0
+    logits[np.arange(size), source.integers(classes, size=size)] += lift * np.sqrt(
         source.random(size)
     )
     return logits
@@ -165,125 +169,327 @@ def population(lift: float, error: float, size: int = POOL) -> Population:
     return found
 
 
-def noisy(error: float, size: int = POOL) -> Population:
-    """`sure` with a fraction of its labels replaced at random, which no temperature mends;
-    the ECE grows with it."""
-    calibrated = population(LIFTS["sure"], 0.0, size)
-
-    def mixed(fraction: float) -> Population:
-        return calibrated._replace(truth=(1 - fraction) * calibrated.truth + fraction / CLASSES)
-
-    return mixed(error / mixed(1.0).metrics()["ece"])
+# ---- worlds --------------------------------------------------------------------------------------
 
 
-class Coverage(NamedTuple):
-    """A metric's true value, the fraction of its intervals that contain it, and their mean ends."""
+class World(Protocol):
+    """Two models of the same samples."""
 
-    truth: float
-    covered: float
-    low: float
-    high: float
-    sets: int
+    @property
+    def truths(self) -> list[dict[str, float]]:
+        """The metrics of each in the population."""
+
+    def drawn(self, size: int, groups: Indices | None, source: np.random.Generator) -> Pair:
+        """What both predict for `size` samples, which belong to these groups [N]."""
+
+
+Pair = list[Predictions]
+
+
+@dataclass(frozen=True)
+class Populations:
+    """Two models with logits, whose labels come by the same probabilities."""
+
+    models: tuple[Population, Population]
+
+    @functools.cached_property
+    def truths(self) -> list[dict[str, float]]:
+        found = []
+        for model in self.models:
+            after = model.scaled(model.best_log_t()).metrics()
+            scaled = {AFTER_TEMPERATURE + name: value for name, value in after.items()}
+            found.append({**model.metrics(), "smooth_ece": model.smooth_ece(), **scaled})
+        return found
+
+    def drawn(self, size: int, groups: Indices | None, source: np.random.Generator) -> Pair:
+        truth = self.models[0].truth
+        chosen = source.integers(len(truth), size=size)
+        if groups is None:
+            labels = drawn_labels(truth[chosen], source)
+        else:
+            labels = labels_of_groups(truth[chosen], groups, source)
+        known = torch.from_numpy(labels), None if groups is None else torch.from_numpy(groups)
+        return [Predictions(torch.from_numpy(one.logits[chosen]), *known) for one in self.models]
+
+
+def labels_of_groups(truth: Floats, groups: Indices, source: np.random.Generator) -> Indices:
+    """Labels by the probabilities [N, K], those of a group likely, or unlikely, together."""
+    shared = source.normal(size=groups.max() + 1)[groups]
+    own = source.normal(size=len(groups))
+    latent = math.sqrt(CORRELATION) * shared + math.sqrt(1 - CORRELATION) * own
+    likely_first = np.argsort(-truth, axis=1)
+    place = labels_at(np.take_along_axis(truth, likely_first, 1), norm.cdf(latent))
+    return np.take_along_axis(likely_first, place[:, None], 1)[:, 0]
+
+
+def too_sure(lift: float, size: int = POOL, classes: int = CLASSES) -> Populations:
+    """A calibrated model, and one that sees the same evidence through noise and is too sure."""
+    source = np.random.default_rng(0)
+    base = evidence(lift, size, source, classes)
+    truth = softmax(base)
+    noisier = base + 0.6 * source.normal(size=base.shape)
+    return Populations((Population(base, truth), Population(1.2 * noisier, truth)))
+
+
+def at_temperatures(lift: float, one: float, other: float, size: int = POOL) -> Populations:
+    """A network whose logits are multiplied by these; by 1 it is calibrated."""
+    base = evidence(lift, size, np.random.default_rng(0))
+    truth = softmax(base)
+    return Populations((Population(one * base, truth), Population(other * base, truth)))
+
+
+class Binned(NamedTuple):
+    """A model's confidences, of the ranks 0 to 1 of its samples, and the share of hits at each."""
+
+    confidence: Callable[[Floats], Floats]
+    hits: Callable[[Floats], Floats]
+
+
+@dataclass(frozen=True)
+class InBins:
+    """Two models known by confidences and hits alone, which correlate by ALIKE."""
+
+    models: tuple[Binned, Binned]
+    classes: int = CLASSES
+
+    @functools.cached_property
+    def truths(self) -> list[dict[str, float]]:
+        return [truth_of(model) for model in self.models]
+
+    def drawn(self, size: int, groups: Indices | None, source: np.random.Generator) -> Pair:
+        assert groups is None
+        ranks, chances = source.normal(size=(2, size))
+        labels = source.integers(self.classes, size=size)
+        return [self._predicted(model, ranks, chances, labels, source) for model in self.models]
+
+    def _predicted(
+        self,
+        model: Binned,
+        ranks: Floats,
+        chances: Floats,
+        labels: Indices,
+        source: np.random.Generator,
+    ) -> Predictions:
+        ranks, chances = (
+            norm.cdf(ALIKE**0.5 * each + (1 - ALIKE) ** 0.5 * source.normal(size=len(each)))
+            for each in (ranks, chances)
+        )
+        confidence = model.confidence(ranks)
+        hit = chances < model.hits(confidence)
+        predicted = np.where(hit, labels, (labels + 1) % self.classes)
+        rest = (1 - confidence) / (self.classes - 1)
+        probs = np.repeat(rest[:, None], self.classes, 1)
+        probs[np.arange(len(probs)), predicted] = confidence
+        return Predictions(torch.from_numpy(np.log(probs)), torch.from_numpy(labels))
+
+
+def truth_of(model: Binned) -> dict[str, float]:
+    confidence = model.confidence((np.arange(POOL) + 0.5) / POOL)
+    gap = model.hits(confidence) - confidence
+    mass = confidence.argsort().argsort() * BINS // POOL
+    found = {"ece": bins_of(confidence), "adaptive_ece": mass}
+    return {name: float(np.abs(np.bincount(of, gap)).sum() / POOL) for name, of in found.items()}
+
+
+def bins_of(confidence: Floats) -> Indices:
+    return np.ceil(BINS * confidence).astype(np.int64) - 1
+
+
+def gaps_in_bins(
+    accuracy: float, size: int, by: float, classes: int = CLASSES, ece: float | None = None
+) -> Binned:
+    """Gaps of `by` standard errors of `size` samples in all bins, with alternating signs.
+
+    ece: instead, one of this size, all of it in the bin that has most samples below the last.
+    """
+    least = 1 / classes
+    mean = (accuracy - least) / (1 - least)
+    grid = least + (1 - least) * beta.ppf((np.arange(4000) + 0.5) / 4000, 2 * mean, 2 - 2 * mean)
+    grid = np.clip(grid, least + 1e-6, 1 - 1e-9)
+    counts = np.bincount(bins_of(grid), minlength=BINS) / len(grid)
+    variance = np.bincount(bins_of(grid), grid * (1 - grid), BINS) / len(grid)
+    signs = np.where(np.arange(BINS) % 2, -1, 1)
+    gaps = by * signs * np.sqrt(variance / size) / np.maximum(counts, 1e-9)
+    if ece is not None:
+        fullest = int(counts[:-1].argmax())
+        gaps = np.where(np.arange(BINS) == fullest, -ece / counts[fullest], 0)
+    return Binned(
+        lambda ranks: np.interp(ranks, (np.arange(4000) + 0.5) / 4000, grid),
+        lambda confidence: np.clip(confidence + gaps[bins_of(confidence)], 0, 1),
+    )
+
+
+def equal_errors(accuracy: float, size: int) -> InBins:
+    """Of one ECE: all in one bin; a standard error in all bins. The second looks worse."""
+    spread = gaps_in_bins(accuracy, size, 1.0)
+    one = gaps_in_bins(accuracy, size, 0.0, ece=truth_of(spread)["ece"])
+    return InBins((one, spread))
+
+
+class Design(NamedTuple):
+    """So many groups, each of `fewest` to `most` rows."""
+
+    groups: int
+    fewest: int
+    most: int
+
+    def __str__(self) -> str:
+        rows = f"{self.fewest} to {self.most}" if self.fewest < self.most else str(self.most)
+        return f"{self.groups} groups of {rows}"
+
+    def drawn(self, source: np.random.Generator) -> Indices:
+        """The group of each row, [N]."""
+        sizes = source.integers(self.fewest, self.most + 1, size=self.groups)
+        return np.repeat(np.arange(self.groups), sizes)
+
+
+# ---- coverage ------------------------------------------------------------------------------------
+
+
+class Held(NamedTuple):
+    """Of one metric over all sets: the shares of intervals that hold the truth, of the first model,
+    the second, and their difference; the median width of the last; how often a word says which
+    model is better, and is right or wrong; how often it wrongly says "as good"."""
+
+    one: float
+    other: float
+    difference: float
+    width: float
+    told: float
+    wrong: float
+    wrongly_good: float
+
+
+def sets(world: World, of: int | Design, count: int, seed: int = 0) -> Iterator[Pair]:
+    """What both models predict for so many samples, or groups of them."""
+    source = np.random.default_rng([seed, *(of if isinstance(of, Design) else [of])])
+    for _ in range(count):
+        groups = of.drawn(source) if isinstance(of, Design) else None
+        size = of if isinstance(of, int) else len(groups)
+        yield world.drawn(size, groups, source)
 
 
 def coverage(
-    found: Population,
-    size: int,
-    replications: int,
+    world: World,
+    of: int | Design,
+    count: int,
+    names: Collection[str],
     resamples: int = 1000,
-    wanted: Collection[str] = METRICS,
-) -> dict[str, Coverage]:
-    """How often the interval of each wanted metric contains the truth.
-
-    The truth of a ts_ metric is the population's at its best temperature. Those named
-    `ts_ece, as fitted` compare the
-    same intervals with the population at the temperature fitted on all samples of each set,
-    which a registered model
-    would have; their truth is its mean. `smooth_ece, same bandwidth` compares with
-    the population at the bandwidth of
-    each set, which is what its interval is of.
-    """
-    truth = found.metrics()
-    if "smooth_ece" in wanted:
-        truth["smooth_ece"] = found.smooth_ece()
-        widths = np.geomspace(LEAST, 0.5, 40)
-        at_width = [found.smooth_ece(width) for width in widths]
-    source = np.random.default_rng([size, int(1e6 * truth["accuracy"])])
-    draws = Draws.of(size, resamples, 0)
-    scaled = any(name.startswith(AFTER_TEMPERATURE) for name in wanted)
-    if scaled:
-        best = found.best_log_t()
-        truth |= {
-            AFTER_TEMPERATURE + name: value for name, value in found.scaled(best).metrics().items()
-        }
-        truth["ts_smooth_ece"] = found.scaled(best).smooth_ece()
-        grid = best + np.linspace(-0.5, 0.5, 21)
-        part = Population(found.logits[:50_000], found.truth[:50_000])
-        along = [part.scaled(log_t).metrics() for log_t in grid]
-    seen: dict[str, list[tuple[float, Interval]]] = defaultdict(list)
-    for _ in range(replications):
-        predictions = Predictions(*map(torch.from_numpy, found.sample(size, source)))
-        fitted = (
-            math.log(fit_temperature(predictions.logits, predictions.labels)) if scaled else 0.0
-        )
-        for prefix, resampled in measured(predictions, draws, wanted).items():
-            for name, interval in intervals(resampled, LEVEL).items():
-                if prefix + name not in wanted:
-                    continue
-                seen[prefix + name].append((truth[prefix + name], interval))
-                if prefix + name == "smooth_ece":
-                    seen[SAME].append(
-                        (
-                            float(np.interp(max(LEAST, interval.estimate), widths, at_width)),
-                            interval,
-                        )
-                    )
-                if prefix and name != "smooth_ece":
-                    value = np.interp(fitted, grid, [each[name] for each in along])
-                    seen[f"{prefix}{name}, as fitted"].append((float(value), interval))
-    return {name: _summary(pairs) for name, pairs in seen.items()}
-
-
-def _summary(pairs: list[tuple[float, Interval]]) -> Coverage:
-    truths, lows, highs = np.array([(truth, found.low, found.high) for truth, found in pairs]).T
-    covered = np.mean((lows <= truths) & (truths <= highs))
-    return Coverage(
-        *(float(each) for each in (truths.mean(), covered, lows.mean(), highs.mean())), len(pairs)
-    )
-
-
-def write_coverage(replications: int, scaled_replications: int, only: Collection[str]) -> None:
-    """Add the cells that RESULTS lacks, each as soon as it is known. only: metrics, or all."""
-    done = set()
-    if RESULTS.exists():
-        with RESULTS.open(newline="") as file:
-            done = {
-                (row["samples"], row["population"], row["true_ece"], row["metric"])
-                for row in csv.DictReader(file)
-            }
-    cells, after = (
-        [*itertools.product(LIFTS, ERRORS), *NOISY],
-        tuple(AFTER_TEMPERATURE + name for name in METRICS[1:]),
-    )
-    plan = [(size, *cell, METRICS, replications) for size in SIZES for cell in cells]
-    plan += [(size, *cell, after, scaled_replications) for size in SIZES[:2] for cell in SCALED]
-    with RESULTS.open("a", newline="") as file:
-        out = csv.writer(file, lineterminator="\n")
-        if not done:
-            out.writerow(["samples", "population", "true_ece", "metric", *Coverage._fields])
-        for size, name, error, metrics, count in plan:
-            cell = (str(size), name, f"{error:g}")
-            wanted = [
-                metric
-                for metric in metrics
-                if (*cell, metric) not in done and metric in (only or [metric])
+    level: float = LEVEL,
+) -> dict[str, Held]:
+    """What the intervals of each metric hold, over so many sets of samples or groups."""
+    seen: dict[str, list[list[float]]] = defaultdict(list)
+    for pair in sets(world, of, count):
+        groups = pair[0].groups
+        size = len(pair[0].labels)
+        draws = Draws.of(size, resamples, 0, groups)
+        if groups is None:
+            draws = _draws(size, resamples)
+        parts = [measured(one, draws, names) for one in pair]
+        own = [intervals_of(of_model, names, level) for of_model in parts]
+        sides = []
+        for predictions, part in zip(pair, parts, strict=True):
+            values = values_of(part, names)
+            sample = next(iter(part.values())).sample
+            hits = hits_of(predictions, draws.groups)
+            sides.append(Side(estimates_of(part), values, sample, hits, worlds_of(part, values)))
+        for name in names:
+            one, other = (truth[name] for truth in world.truths)
+            between = sides[0].less(sides[1], name, level)
+            held = [
+                each.low <= truth <= each.high
+                for each, truth in (
+                    (own[0][name], one),
+                    (own[1][name], other),
+                    (between, one - other),
+                )
             ]
-            if not wanted:
-                continue
-            found = noisy(error) if name == "noisy" else population(LIFTS[name], error)
-            for metric, row in coverage(found, size, count, wanted=wanted).items():
-                out.writerow([*cell, metric, *(f"{value:.4g}" for value in row)])
-            file.flush()
+            said = word_for(between, name, 0.0)
+            true = word_for(Interval(one - other, *2 * (one - other,)), name, EQUAL)
+            as_good = between.low >= -MATTERS and between.high <= MATTERS
+            seen[name].append(
+                [
+                    *held,
+                    between.high - between.low,
+                    said == true,
+                    said in (BETTER, WORSE) and said != true,
+                    as_good and abs(one - other) > MATTERS,
+                ]
+            )
+    found = {}
+    for name, rows in seen.items():
+        columns = np.array(rows).T
+        found[name] = Held(*columns[:3].mean(1), np.median(columns[3]), *columns[4:].mean(1))
+    return found
+
+
+@functools.lru_cache(maxsize=1)
+def _draws(size: int, resamples: int) -> Draws:
+    return Draws.of(size, resamples, 0)
+
+
+# ---- the table -----------------------------------------------------------------------------------
+
+BINNED = ("ece", "adaptive_ece")
+ALL = (*BINNED, "classwise_ece", "nll")
+OTHERS = ("mce", "debiased_l2", "smooth_ece", "ts_ece", "ts_adaptive_ece", "ts_nll")
+
+
+class Cell(NamedTuple):
+    """A world, how it is called, what a set of it has, how many sets, and what is measured."""
+
+    called: str
+    world: World
+    of: int | Design
+    sets: int
+    metrics: tuple[str, ...]
+
+
+def cells() -> Iterator[Cell]:
+    """The rows of the table."""
+    sure, unsure = (too_sure(lift) for lift in LIFTS.values())
+    hundred = too_sure(12.0, size=40_000, classes=100)
+    two = too_sure(3.0, classes=2)
+    scaled = at_temperatures(LIFTS["unsure"], 1.0, 1.2)
+    alike = at_temperatures(LIFTS["sure"], 1.2, 1.25)
+    for size, count in ((200, 300), (500, 500), (2000, 150), (10_000, 40)):
+        yield Cell("calibrated; too sure (sure)", sure, size, count, ALL)
+        yield Cell("calibrated; too sure (unsure)", unsure, size, count, ALL)
+        calibrated = gaps_in_bins(0.85, size, 0.0)
+        for by in (0.0, 1.0, 1.5):
+            world = InBins((calibrated, gaps_in_bins(0.85, size, by)))
+            yield Cell(f"calibrated; gaps of {by:g} standard errors", world, size, count, BINNED)
+        yield Cell("equal ECE, in one bin; in all", equal_errors(0.85, size), size, count, ("ece",))
+    for size, count in ((500, 300), (2000, 100)):
+        yield Cell("two classes: calibrated; too sure", two, size, count, ALL)
+        yield Cell("100 classes: calibrated; too sure", hundred, size, count, (*BINNED, "nll"))
+        yield Cell("a network; its logits x 1.2", scaled, size, count, ALL)
+        yield Cell("nearly equal: logits x 1.2; x 1.25", alike, size, count, ALL)
+    for world, kind in ((sure, "sure"), (unsure, "unsure")):
+        for size, count in ((287, 150), (2000, 60)):
+            yield Cell(f"calibrated; too sure ({kind})", world, size, count, OTHERS)
+        for design in (Design(100, 200, 200), Design(60, 1, 40), Design(15, 1, 40)):
+            count = 60 if design.most == design.fewest else 200
+            metrics = ("ece", "adaptive_ece", "nll")
+            yield Cell(f"calibrated; too sure ({kind})", world, design, count, metrics)
+
+
+def print_table(part: float, only: str) -> None:
+    """part: of the sets of each row. only: the rows of this size; empty for all."""
+    print(
+        "| samples | models | metric | true | one | other | difference | width | told | wrong"
+        " | wrongly as good | sets |\n|" + "---|" * 12
+    )
+    for called, world, of, count, metrics in cells():
+        size = f"{of:,}" if isinstance(of, int) else str(of)
+        if only not in ("", size):
+            continue
+        count = max(2, round(part * count))
+        for name, held in coverage(world, of, count, metrics).items():
+            true = ", ".join(f"{truth[name]:.3g}" for truth in world.truths)
+            shares = [f"{share:.3f}" for share in held]
+            row = [size, called, name, true, *shares, str(count)]
+            print(f"| {' | '.join(row)} |", flush=True)
 
 
 # ---- studies -------------------------------------------------------------------------------------
@@ -341,21 +547,6 @@ def share_table(simulated: list[Simulated]) -> list[tuple[float, float, int]]:
     ]
 
 
-def difference_coverage(simulated: list[Simulated]) -> dict[str, float]:
-    """In which share of the pairs of trials the 95% interval of their
-    difference holds the truth."""
-    covered: dict[str, list[bool]] = defaultdict(list)
-    for study in simulated:
-        for one, name in itertools.product(range(0, TRIALS, 2), SCORES):
-            truth, estimate, moved = (
-                each[one][name] - each[one + 1][name]
-                for each in (study.truths, study.estimates, study.values)
-            )
-            low, high = of_difference(name, estimate, moved)
-            covered[name].append(low <= truth <= high)
-    return {name: float(np.mean(held)) for name, held in covered.items()}
-
-
 def main() -> None:
     words = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     words.add_argument(
@@ -366,25 +557,16 @@ def main() -> None:
         metavar="N",
         help="simulate N studies instead",
     )
-    words.add_argument("--replications", type=int, default=1000)
-    words.add_argument(
-        "--scaled-replications", type=int, default=300, help="of ts_ metrics, which take longer"
-    )
-    words.add_argument(
-        "--only", nargs="+", metavar="METRIC", default=(), help="of coverage; default: all"
-    )
+    words.add_argument("--part", type=float, default=1.0, help="of the sets of each row")
+    words.add_argument("--only", default="", metavar="SAMPLES", help="rows of this first column")
     given = words.parse_args()
     torch.set_num_threads(1)
     if given.studies is None:
-        write_coverage(given.replications, given.scaled_replications, given.only)
+        print_table(given.part, given.only)
         return
-    simulated = list(studies(given.studies))
     print("| share of resamples | truly on the front | trials |\n|---|---|---|")
-    for share, truly, count in share_table(simulated):
+    for share, truly, count in share_table(list(studies(given.studies))):
         print(f"| {share:.2f} | {truly:.2f} | {count} |")
-    row = difference_coverage(simulated)
-    print(f"\n| difference of | {' | '.join(row)} |\n{'|---' * (1 + len(row))}|")
-    print(f"| covered | {' | '.join(f'{share:.3f}' for share in row.values())} |")
 
 
 if __name__ == "__main__":

@@ -15,28 +15,36 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.experiments.coverage import LIFTS, Population, evidence, softmax
-from benchmarks.experiments.coverage_of_groups import MODELS, Design, sets
+from benchmarks.experiments.coverage import (
+    LIFTS,
+    Design,
+    Population,
+    Populations,
+    evidence,
+    sets,
+    softmax,
+)
 from study.uncertainty.bootstrap import measured
-from study.uncertainty.intervals import LEVEL, intervals, of_difference, widened
+from study.uncertainty.intervals import LEVEL, intervals, percentile, widened
 from study.uncertainty.resampling import Draws
 from trainables.outputs.predictions import Predictions
 
 METRICS = ("miou", "miou_without_0")
+MODELS = ("calibrated", "too sure", "their difference")
 DESIGNS = (Design(100, 200, 200), Design(60, 1, 40), Design(500, 1, 1))
 RAREST = {"even": 0.0, "uneven": 8.0}  # by how much the last class has less evidence
 POOL = 50_000
 RESAMPLES = 300
 
 
-def two_models(rarest: float) -> list[Population]:
+def two_models(rarest: float) -> Populations:
     """A calibrated model, and one that sees the same evidence through noise and is too sure."""
     source = np.random.default_rng(0)
     base = evidence(LIFTS["unsure"], POOL, source)
     base = base - rarest * np.linspace(0, 1, base.shape[1])
     noisier = base + 0.6 * source.normal(size=base.shape)
     truth = softmax(base)
-    return [Population(base, truth), Population(1.2 * noisier, truth)]
+    return Populations((Population(base, truth), Population(1.2 * noisier, truth)))
 
 
 def overlaps_of(model: Population) -> NDArray[np.float64]:
@@ -51,11 +59,11 @@ def overlaps_of(model: Population) -> NDArray[np.float64]:
     return np.array([np.mean(shares), np.mean(shares[1:])])
 
 
-def held(models: list[Population], design: Design, count: int) -> Iterator[NDArray[np.bool_]]:
+def held(world: Populations, design: Design, count: int) -> Iterator[NDArray[np.bool_]]:
     """Of each set, as in MODELS and by metric: whether the interval holds the truth."""
-    one, other = map(overlaps_of, models)
+    one, other = map(overlaps_of, world.models)
     truths = np.stack([one, other, other - one])
-    for predictions in sets(models, design, count):
+    for predictions in sets(world, design, count):
         found = np.array(intervals_of(predictions))
         yield (found[..., 0] <= truths) & (truths <= found[..., 1])
 
@@ -69,8 +77,7 @@ def intervals_of(predictions: list[Predictions]) -> list[list[tuple[float, float
     level = widened(LEVEL, parts[0].sample)
     between = []
     for name in METRICS:
-        estimate = own[1][name].estimate - own[0][name].estimate
-        between.append(of_difference(name, estimate, values[1][name] - values[0][name], level))
+        between.append(percentile(values[1][name] - values[0][name], level))
     return [*([found[name][1:] for name in METRICS] for found in own), between]
 
 

@@ -12,9 +12,15 @@ from study.schema.objective import RAW, TEMPERATURE, other_than
 from study.store.files import stored_predictions
 from study.store.study import Study
 from study.store.trials import TrialRecord
-from study.uncertainty.bootstrap import RESAMPLES, estimates_of, measured, values_of
+from study.uncertainty.bootstrap import (
+    RESAMPLES,
+    estimates_of,
+    measured,
+    values_of,
+    worlds_of,
+)
 from study.uncertainty.forms import difference_text
-from study.uncertainty.intervals import Interval, of_difference, percent, unseen, widened
+from study.uncertainty.intervals import Interval, percent, percentile, unseen, widened
 from study.uncertainty.resampling import draws_for, too_few
 from study.uncertainty.words import level_of_each
 from trainables.metrics import AFTER_TEMPERATURE
@@ -48,6 +54,7 @@ def temperature_effect(study: Study, record: TrialRecord, level: float) -> Tempe
     parts = measured(predictions, draws, wanted)
     estimates = estimates_of(parts)
     values = values_of(parts, wanted)
+    worlds = worlds_of(parts, values)
     each = level_of_each(level, METRICS)
     wide = widened(each, parts[""].sample)
     found = {}
@@ -56,8 +63,11 @@ def temperature_effect(study: Study, record: TrialRecord, level: float) -> Tempe
         defined = name in values and after in values
         if defined and unseen(parts[""].sample, name, each) == 0.0:
             estimate = estimates[after] - estimates[name]
-            low, high = of_difference(name, estimate, values[after] - values[name], wide)
-            found[name] = Interval(estimate, low, high)
+            if name in worlds:
+                ends = worlds[after].less(worlds[name], wide)
+            else:
+                ends = percentile(values[after] - values[name], wide)
+            found[name] = Interval(estimate, *ends)
     return TemperatureEffect(predictions.temperature(), found)
 
 

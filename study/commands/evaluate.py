@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 BINS = 15
 SHOWN = 10  # rows in a sentence
 INTERVALS = (
-    "intervals from {} resamples of {}; those of calibration errors start at 0 unless perfect"
-    " calibration is rejected at {}. {} See docs/uncertainty.md."
+    "intervals from {} resamples of {}; those of calibration errors start at 0 where the model may"
+    " be perfectly calibrated. {} See docs/uncertainty.md."
 )
 
 
@@ -406,12 +406,11 @@ def _print_table(asked: Request, found: Evaluation) -> None:
     if not found.numbers.resamples or asked.level is None:
         console.print(metrics_table(values))
         return
-    from study.uncertainty.intervals import floor_note, percent, significance
+    from study.uncertainty.intervals import floor_note
 
     console.print(metrics_table(values, intervals=found.numbers.intervals, level=asked.level))
-    rejected = percent(significance(asked.level))
     resamples = f"{found.numbers.resamples:,}"
-    console.say(INTERVALS.format(resamples, found.counted, rejected, floor_note(asked.level)))
+    console.say(INTERVALS.format(resamples, found.counted, floor_note(asked.level)))
 
 
 def _infinite(rows: list[int]) -> str:

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 SHARE = (
     "share: fraction of bootstrap resamples in which the trial is on the front; not the probability"
-    " that it truly is. Calibration error intervals start at 0 unless perfect calibration is"
-    " rejected at {}. {} See docs/uncertainty.md."
+    " that it truly is. Intervals of calibration errors start at 0 where the model may be perfectly"
+    " calibrated. {} See docs/uncertainty.md."
 )
 FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -245,7 +245,7 @@ def _print(found: Front, knee: TrialRecord) -> None:
     from study.schema.objective import epoch_note
     from study.store.extensions import mended_code
     from study.terminal.tables import front_table
-    from study.uncertainty.intervals import floor_note, percent, significance
+    from study.uncertainty.intervals import floor_note, percent
     from study.uncertainty.without_intervals import no_intervals_of
 
     study = found.study
@@ -279,8 +279,7 @@ def _print(found: Front, knee: TrialRecord) -> None:
         for line in found.left_out.lines:
             console.say(line)
     if analysis is not None:
-        rejected = percent(significance(analysis.level))
-        console.say(SHARE.format(rejected, floor_note(analysis.level)))
+        console.say(SHARE.format(floor_note(analysis.level)))
         if without := no_intervals_of(one.metric for one in study.objectives):
             console.say(f"{without}; so there are no shares either.")
 

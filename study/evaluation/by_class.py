@@ -11,8 +11,9 @@ import torch
 
 from study.evaluation.given import Given
 from study.uncertainty.consistency import calibrated_sums
-from study.uncertainty.intervals import Resampled, intervals, percentile, wilson
+from study.uncertainty.intervals import intervals, percentile, wilson
 from study.uncertainty.resampling import BINS, Draws, Floats, SampleTerms, mass_starts
+from study.uncertainty.worlds import Resampled
 from trainables.metrics.binned import equal_width_index
 from trainables.problems import FieldError
 

@@ -24,7 +24,6 @@ from study.uncertainty.consistency import calibrated_sums
 from study.uncertainty.intervals import (
     LEVEL,
     Interval,
-    Resampled,
     intervals,
     percent,
     percentile,
@@ -32,6 +31,7 @@ from study.uncertainty.intervals import (
     widened,
 )
 from study.uncertainty.resampling import (
+    CALIBRATION,
     OVERLAPS,
     REMOVED,
     RESAMPLED,
@@ -48,8 +48,9 @@ from study.uncertainty.resampling import (
 from study.uncertainty.side import Side, hits_of
 from study.uncertainty.smoothing import Smoothing
 from study.uncertainty.temperature import sums_after
+from study.uncertainty.worlds import Resampled, Worlds
 from trainables.machine import in_threads
-from trainables.metrics import AFTER_TEMPERATURE, WITH_MASKS, describe, stored
+from trainables.metrics import AFTER_TEMPERATURE, WITH_MASKS, stored
 from trainables.outputs.predictions import Predictions
 from trainables.problems import FieldError
 
@@ -186,9 +187,8 @@ def compare(
             continue
         estimate, low, high = first.less(second, name, level)
         if math.isfinite(low) and math.isfinite(high):
-            most = describe(name).largest or math.inf
             values = (first.estimates[name], second.estimates[name])
-            found[name] = Difference(*values, estimate, max(low, -most), min(high, most))
+            found[name] = Difference(*values, estimate, low, high)
     return found
 
 
@@ -222,7 +222,8 @@ def side_of(names: Collection[str], predictions: Predictions, draws: Draws) -> S
     parts = measured(predictions, draws, names)
     sample = next(iter(parts.values())).sample  # its hits survive a temperature
     hits = hits_of(predictions, draws.groups)
-    return Side(estimates_of(parts), values_of(parts, names), sample, hits)
+    values = values_of(parts, names)
+    return Side(estimates_of(parts), values, sample, hits, worlds_of(parts, values))
 
 
 # ---- one trial -----------------------------------------------------------------------------------
@@ -311,6 +312,15 @@ def values_of(parts: dict[str, Resampled], names: Collection[str]) -> dict[str, 
         every |= prefixed(prefix, part.resamples.metrics(plain_names(wanted, prefix)))
     every |= removed(every)
     return {name: every[name] for name in names if name in every}
+
+
+def worlds_of(parts: dict[str, Resampled], names: Collection[str]) -> dict[str, Worlds]:
+    """The worlds of those that are calibration errors."""
+    found: dict[str, Worlds] = {}
+    for prefix, part in parts.items():
+        own = [name for name in CALIBRATION if name in plain_names(names, prefix)]
+        found |= prefixed(prefix, {name: part.worlds(name) for name in own})
+    return found
 
 
 def estimates_of(parts: dict[str, Resampled]) -> dict[str, float]:

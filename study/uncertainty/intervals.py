@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Collection, Sequence
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -13,11 +11,10 @@ import numpy as np
 from scipy.stats import t as student_t
 
 from study.uncertainty.resampling import CALIBRATION, RESAMPLED, Floats, Sums
+from study.uncertainty.worlds import Resampled
 from trainables.metrics import describe
 
 LEVEL = 0.95
-SIGNIFICANCE = 0.05  # of the test for perfect calibration, at most
-ROUNDING = 1e-6  # summation order in float32
 # A draw of smooth ECE would have a bandwidth of its own, which takes too long to find: at the
 # sample's it is no floor.
 WITH_FLOOR = tuple(name for name in CALIBRATION if name != "smooth_ece")
@@ -25,11 +22,6 @@ FRACTIONS = [name for name in RESAMPLED if describe(name).kind == "fraction"]
 # With fewer wrong predictions than this, or groups with one, resamples do not show what one more
 # would cost.
 FEWEST_WRONG = 5
-# A cell of classwise ECE in which the model expects a smaller variance of hits counts as rare.
-FEWEST_SURPRISES = 2.0
-# Standard errors by which gaps are moved to find the true errors that fit a measured one.
-REACH = 6.0
-HALVINGS = 10  # bisections of that range
 
 
 class Floor(NamedTuple):
@@ -79,24 +71,6 @@ class CalibrationInterval(Interval):
         return self._floor
 
 
-@dataclass(frozen=True)
-class Resampled:
-    """The sums of one set of predictions, of its B resamples, and of B calibrated draws."""
-
-    sample: Sums  # one column, float64
-    resamples: Sums
-    draw: Callable[[], Sums]
-
-    @cached_property
-    def calibrated(self) -> Sums:
-        """The sums of the calibrated draws, which are made only where they are needed."""
-        return self.draw()
-
-    def estimates(self, wanted: Collection[str] = RESAMPLED) -> dict[str, float]:
-        """The wanted metrics, as defined in trainables.metrics."""
-        return {name: float(value[0]) for name, value in self.sample.metrics(wanted).items()}
-
-
 def intervals(
     found: Resampled, level: float = LEVEL, wanted: Collection[str] = RESAMPLED
 ) -> dict[str, Interval]:
@@ -116,9 +90,7 @@ def intervals(
         elif math.isinf(unseen(found.sample, name, level)) or name not in values:
             continue
         elif name in CALIBRATION:
-            intervals[name] = _of_error(
-                name, estimate, found, values[name], calibrated[name], level
-            )
+            intervals[name] = _of_error(name, estimate, found, calibrated[name], level)
         else:
             intervals[name] = Interval(estimate, *percentile(values[name], wide))
     return intervals
@@ -143,18 +115,11 @@ def _of_fraction(
 
 
 def _of_error(
-    name: str, estimate: float, found: Resampled, values: Floats, calibrated: Floats, level: float
+    name: str, estimate: float, found: Resampled, calibrated: Floats, level: float
 ) -> Interval:
-    """The interval of a calibration error, from 0 unless the test rejects perfect calibration."""
-    wide = widened(level, found.sample)
-    low, high = _of_calibration_error(name, found, values, wide)
-    if found.sample.groups is not None:
-        # Sums of few groups are skewed, and the basic interval is so the wrong way round.
-        high = max(high, estimate + percentile(values, wide)[1] - float(np.median(values)))
+    """The interval of a calibration error, and its floor from what calibrated draws measure."""
+    low, high = found.worlds(name).interval(widened(level, found.sample))
     high = min(1.0, max(high, estimate + unseen(found.sample, name, level)))
-    as_large = np.sum(calibrated >= estimate - ROUNDING)
-    if (1 + as_large) / (1 + len(calibrated)) > significance(level):
-        low = 0.0
     if name not in WITH_FLOOR:
         return Interval(estimate, low, high)
     return CalibrationInterval(estimate, low, high, floor_of(calibrated, level))
@@ -182,14 +147,6 @@ def floor_note(level: float = LEVEL) -> str:
 def percent(level: float) -> str:
     """`95%`: a level, as captions and headings name it."""
     return f"{100 * level:g}%"
-
-
-def significance(level: float) -> float:
-    """The level of the test for perfect calibration.
-
-    An interval above 95% must contain a true 0 more often than a 5% test.
-    """
-    return min(SIGNIFICANCE, 1 - level)
 
 
 def unseen(sample: Sums, name: str, level: float = LEVEL) -> float:
@@ -238,91 +195,3 @@ def widened(level: float, sample: Sums) -> float:
     n = sample.groups.effective
     reach = math.sqrt(n / (n - 1)) * float(student_t.ppf((1 + level) / 2, n - 1))
     return 2 * NormalDist().cdf(reach) - 1
-
-
-def basic(estimate: float, values: Floats, level: float) -> tuple[float, float]:
-    """2 x estimate - quantile: the estimate exceeds the truth as resamples exceed it."""
-    low, high = percentile(values, level)
-    return 2 * estimate - high, 2 * estimate - low
-
-
-def of_difference(
-    name: str, estimate: float, values: Floats, level: float = LEVEL
-) -> tuple[float, float]:
-    """Interval of a difference of two trials' metrics: percentiles; for errors also the basic one.
-
-    The difference of two errors cancels part of their bias, not all: either interval alone covers
-    too little.
-    """
-    low, high = percentile(values, level)
-    if name not in CALIBRATION:
-        return low, high
-    other_low, other_high = basic(estimate, values, level)
-    return min(low, other_low), max(high, other_high)
-
-
-def _of_calibration_error(
-    name: str, found: Resampled, values: Floats, level: float
-) -> tuple[float, float]:
-    """The basic interval, widened to all true errors that fit the measured one; within [0, 1]."""
-    sample = found.sample
-    gaps: Floats = sample.gaps(name).astype(values.dtype)
-    noise: Floats = found.resamples.gaps(name) - gaps
-
-    def ends(gaps: Floats, noise: Floats, values: Floats) -> tuple[float, float]:
-        estimate = float(sample.calibration_error(name, gaps)[0])
-        low, high = basic(estimate, values, level)
-        least, most = _fitting(sample, name, gaps, noise, estimate, level)
-        return min(low, least), max(high, most)
-
-    low, high = ends(gaps, noise, values)
-    if name == "classwise_ece":
-        gaps = _with_rare_cells_as_one(found, gaps)
-        noise = _with_rare_cells_as_one(found, noise)
-        low, _ = ends(gaps, noise, sample.calibration_error(name, gaps + noise))
-    return max(0.0, low), min(1.0, high)
-
-
-def _with_rare_cells_as_one(found: Resampled, values: Floats) -> Floats:
-    """Class gaps [cells, B], with one sum for all cells whose labels, by the model, hardly vary.
-
-    Resamples of a cell without a surprising label never have one: they show too little noise, and
-    too much of the measured error seems true. The error over a coarser partition is smaller, never
-    larger.
-    """
-    rare = found.calibrated.class_gaps.var(axis=1) < FEWEST_SURPRISES
-    return np.vstack([values[~rare], values[rare].sum(axis=0, keepdims=True)])
-
-
-def _fitting(
-    sample: Sums, name: str, gaps: Floats, noise: Floats, estimate: float, level: float
-) -> tuple[float, float]:
-    """The smallest and largest true error consistent with the measured one: an inverted test.
-
-    Hypotheses move every gap by x standard errors away from 0, or towards it but never across.
-    Under each, the measured error is that of its gaps plus the resamples' noise. gaps: [bins, 1];
-    noise: [bins, B].
-    """
-    spread = noise.std(axis=1, keepdims=True)
-    signs = np.where(gaps < 0, -1, 1).astype(gaps.dtype)
-
-    def world(x: float) -> Floats:
-        moved: Floats = signs * np.maximum(np.abs(gaps) + gaps.dtype.type(x) * spread, 0)
-        return moved
-
-    def first(holds: Callable[[Floats], bool]) -> float:
-        """The true error of the smallest shift where it holds; it holds for all larger ones."""
-        low, high = -REACH, REACH
-        for _ in range(HALVINGS):
-            middle = (low + high) / 2
-            if holds(sample.calibration_error(name, world(middle) + noise)):
-                high = middle
-            else:
-                low = middle
-        true = world((low + high) / 2)
-        return float(sample.calibration_error(name, true, debias=False)[0])
-
-    tail = (1 - level) / 2
-    least = first(lambda errors: bool(np.mean(errors >= estimate) > tail))
-    most = first(lambda errors: bool(np.mean(errors <= estimate) <= tail))
-    return least, most

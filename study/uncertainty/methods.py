@@ -13,6 +13,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +30,7 @@ from study.uncertainty.bootstrap import (
     measured,
     resampled_names,
     values_of,
+    worlds_of,
 )
 from study.uncertainty.consistency import calibrated_sums
 from study.uncertainty.intervals import (
@@ -53,6 +55,7 @@ from study.uncertainty.resampling import (
     known_groups,
     too_few,
 )
+from study.uncertainty.worlds import Worlds
 from trainables.machine import in_threads
 from trainables.metrics import describe
 from trainables.outputs.predictions import Predictions
@@ -63,12 +66,13 @@ class Seeds(NamedTuple):
     """One metric of a method's n networks: [n] on the samples, [n, B] on B shared resamples.
 
     unseen: how much larger it may truly be through wrong predictions missing from the samples;
-    infinite if unbounded.
+    infinite if unbounded. worlds: of the mean, if it is a calibration error.
     """
 
     values: Floats
     resampled: Floats
     unseen: float = 0.0
+    worlds: Worlds | None = None
 
     @property
     def vary(self) -> bool:
@@ -80,13 +84,14 @@ class _Parts(NamedTuple):
     """The variance of a difference of two means, by source.
 
     From seeds, with its degrees of freedom; from samples; of that, what the seeds of a method
-    share.
+    share. centre: of the interval; the difference itself where that is not biased.
     """
 
     seeds: float
     freedom: float
     samples: float
     shared: float
+    centre: float
 
 
 MOST_SEEDS = 1000
@@ -123,7 +128,8 @@ class Methods:
             square = self._of_samples
             reach = max(reach, square / (square + self.samples))  # Wilson's limit of a share of 0
         estimate = float(first.values.mean() - second.values.mean())
-        return Interval(estimate, estimate - reach - second.unseen, estimate + reach + first.unseen)
+        low = parts.centre - reach - second.unseen
+        return Interval(estimate, low, parts.centre + reach + first.unseen)
 
     def seeds_to_tell(self, one: str, other: str, matters: float) -> int | None:
         """About how many seeds of each would tell the two apart, or as good, at today's estimates.
@@ -132,8 +138,8 @@ class Methods:
         """
         first = self.rows[one]
         second = self.rows[other]
-        gap = abs(float(first.values.mean() - second.values.mean()))
         parts = self._parts(one, other)
+        gap = abs(parts.centre)
         wanted = max(gap, matters - gap)
         now = min(len(first.values), len(second.values))
 
@@ -181,9 +187,16 @@ class Methods:
         first = self.rows[one]
         second = self.rows[other]
         seeds, freedom = self._between_seeds(one, other)
+        centre = float(first.values.mean() - second.values.mean())
         samples = float(np.var(first.resampled.mean(0) - second.resampled.mean(0)))
+        if first.worlds is not None and second.worlds is not None:
+            quantile = math.sqrt(self._of_samples)
+            low, high = first.worlds.less(second.worlds, 2 * NormalDist().cdf(quantile) - 1)
+            centre = (low + high) / 2
+            samples = ((high - low) / 2 / quantile) ** 2
         # How differently a method's own networks vary with the samples is in both.
-        return _Parts(seeds, freedom, samples, max(0.0, samples - _own(first) - _own(second)))
+        shared = max(0.0, samples - _own(first) - _own(second))
+        return _Parts(seeds, freedom, samples, shared, centre)
 
     def _quantile(self, freedom: float) -> float:
         return _quantile(max(2, len(self.rows)), freedom, self.level)
@@ -389,19 +402,24 @@ def _one_network(
     parts = measured(network.predictions, draws, wanted, network.temperature)
     estimates = estimates_of(parts)
     found = {}
-    for name, values in values_of(parts, wanted).items():
+    resampled = values_of(parts, wanted)
+    worlds = worlds_of(parts, resampled)
+    for name, values in resampled.items():
         if name in estimates:
             plain = plain_name(name)
             # Hits, and so what is unseen, survive a temperature.
             sample = parts[name.removesuffix(plain)].sample
             missing = unseen(sample, plain, level)
-            found[name] = Seeds(np.array([estimates[name]]), values[None], missing)
+            own = np.array([estimates[name]])
+            found[name] = Seeds(own, values[None], missing, worlds.get(name))
     return found
 
 
 def _seeds(networks: Sequence[Seeds]) -> Seeds:
+    worlds = [network.worlds for network in networks if network.worlds is not None]
     return Seeds(
         np.concatenate([network.values for network in networks]),
         np.concatenate([network.resampled for network in networks]),
         float(np.mean([network.unseen for network in networks])),
+        Worlds.mean(worlds) if worlds else None,
     )

@@ -16,30 +16,39 @@ from study.uncertainty.intervals import (
     FEWEST_WRONG,
     FRACTIONS,
     Interval,
-    of_difference,
+    percentile,
     unseen,
     widened,
     wilson,
 )
 from study.uncertainty.resampling import Floats, Indices, SampleTerms, Sums
+from study.uncertainty.worlds import Worlds
+from trainables.metrics import describe
 from trainables.outputs.predictions import Predictions
 
 
 @dataclass(frozen=True)
 class Side:
-    """A trial's metrics, those of its resamples, its sums, and its hits as `hits_of` has them."""
+    """A trial's metrics, those of its resamples, its sums, and its hits as `hits_of` has them.
+
+    worlds: of its calibration errors.
+    """
 
     estimates: dict[str, float]
     values: dict[str, Floats]
     sample: Sums
     hits: dict[str, Floats]
+    worlds: dict[str, Worlds]
 
     def less(self, other: Side, metric: str, level: float) -> Interval:
         """The metric minus that of the other, whose wrong predictions may be missing too."""
         name = plain_name(metric)
         estimate = self.estimates[metric] - other.estimates[metric]
-        values = self.values[metric] - other.values[metric]
-        low, high = of_difference(name, estimate, values, widened(level, self.sample))
+        wide = widened(level, self.sample)
+        if metric in self.worlds:
+            low, high = self.worlds[metric].less(other.worlds[metric], wide)
+        else:
+            low, high = percentile(self.values[metric] - other.values[metric], wide)
         if name in FRACTIONS and self.estimates != other.estimates:  # equal ones are one model
             more = self.hits[name] - other.hits[name]
             ahead = int((more > 0).sum())
@@ -48,11 +57,10 @@ class Side:
                 least, most = of_discordant(ahead, behind, len(more), level)
                 low = min(low, least)
                 high = max(high, most)
-        return Interval(
-            estimate,
-            low - unseen(other.sample, name, level),
-            high + unseen(self.sample, name, level),
-        )
+        most = describe(name).largest or math.inf
+        low -= unseen(other.sample, name, level)
+        high += unseen(self.sample, name, level)
+        return Interval(estimate, max(low, -most), min(high, most))
 
 
 def hits_of(predictions: Predictions, groups: Indices | None) -> dict[str, Floats]:

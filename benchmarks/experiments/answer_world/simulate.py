@@ -29,7 +29,7 @@ from benchmarks.experiments.answer_world.world import (
     Split,
     Truth,
 )
-from study.uncertainty.intervals import of_difference, percentile
+from study.uncertainty.intervals import percentile
 from study.uncertainty.methods import Methods, Seeds
 
 SEEDS = 3
@@ -157,7 +157,7 @@ def _today_of_trials(number: int, part: Plain, networks: Networks, served: str) 
         moved = values[1:] - values[0]
         for row, of_metric in zip(asked, moved, strict=True):
             ends = [
-                of_difference(name, of[0], of[1:])
+                united(of[0], of[1:]) if name == "ece" else percentile(of[1:])
                 for name, of in zip(OBJECTIVES, of_metric, strict=False)
             ]
             like[row] = all(low <= 0 <= high for low, high in ends)
@@ -274,12 +274,18 @@ def _moved(
     ]
 
 
+def united(estimate: float, values: Floats) -> tuple[float, float]:
+    """The interval of a difference of ECEs when this was measured: percentile with basic."""
+    low, high = percentile(values)
+    return min(low, 2 * estimate - high), max(high, 2 * estimate - low)
+
+
 def _temperature(group: Sequence[Moved]) -> Plain:
     """The mean over networks of what a temperature changes: estimate, 95% interval, truth."""
     ece, nll = np.mean([one.values for one in group], axis=0)
     truth = np.mean([one.truth for one in group], axis=0)
     return {
-        "ece": digits([ece[0], *of_difference("ece", ece[0], ece[1:]), truth[0]]),
+        "ece": digits([ece[0], *united(ece[0], ece[1:]), truth[0]]),
         "nll": digits([nll[0], *percentile(nll[1:]), truth[1]]),
     }
 
