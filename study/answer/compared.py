@@ -59,29 +59,26 @@ class Resolution:
 
     def in_words(self, samples: int, seeds: int, rows: int, noun: str) -> str:
         """The sentence for so many of each. noun: what samples, or groups of them, are called."""
+        shown = listed([f"{one:.2g} in {label_of(name)}" for name, one in self.half_widths.items()])
         text = (
-            f"{samples:,} validation {noun} and {seeds} seeds show a difference from about"
-            f" {_in_each(self.half_widths)} on, among {rows} models"
+            f"{samples:,} validation {noun} and {seeds} seeds show a difference from about {shown}"
+            f" on, among {rows} models"
         )
         hidden = {name: one for name, one in self.matters.items() if self.half_widths[name] > one}
         if not hidden:
             return f"{text}."
-        fraction = first_fraction(hidden)
-        if self.needed is None or fraction is None:
-            return f"{text}; {_in_each(hidden)} matter{'s' * (len(hidden) == 1)}."
+        fraction = _first_fraction(self.matters)
+        if self.needed is None or fraction not in hidden:
+            wanted = listed([f"{one:g} in {label_of(name)}" for name, one in hidden.items()])
+            return f"{text}; {wanted} matter{'s' * (len(hidden) == 1)}."
         # To two digits: it is an estimate.
         step = 10 ** max(0, len(str(self.needed)) - 2)
         needed = f"{round(self.needed / step) * step:,} {noun}"
-        matters = f"{self.matters[fraction]:g} that matters in {label_of(fraction)}"
+        matters = f"{hidden[fraction]:g} that matters in {label_of(fraction)}"
         return f"{text}; to show the {matters} takes about {needed}."
 
 
-def _in_each(values: Mapping[str, float]) -> str:
-    """`0.02 in accuracy and 0.03 in NLL`, to two digits."""
-    return listed([f"{value:.2g} in {label_of(name)}" for name, value in values.items()])
-
-
-def first_fraction(names: Iterable[str]) -> str | None:
+def _first_fraction(names: Iterable[str]) -> str | None:
     return next((name for name in names if describe(name).kind == "fraction"), None)
 
 
@@ -161,7 +158,7 @@ def resolution_of(
         return None
     matters = {name: each for name, each in compared_metrics(study).items() if name in reaches}
     half_widths = {name: half_width for name, (half_width, _) in reaches.items()}
-    fraction = first_fraction(reaches)
+    fraction = _first_fraction(matters)
     if fraction is None or seeds < FEWEST_SEEDS:
         return Resolution(half_widths, matters, None)
     half_width, share = reaches[fraction]
