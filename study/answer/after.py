@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 
 from study.answer.by_name import export_command, named_export, served_otherwise
 from study.answer.choice import Choice, choose, rows_that_count
-from study.answer.compared import compared_with, group_text, methods_of, resolution_of
+from study.answer.compared import (
+    compared_metrics,
+    compared_with,
+    group_text,
+    methods_of,
+    resolution_of,
+)
 from study.answer.confirmation import (
     BASELINE,
     DEFAULT,
@@ -42,12 +48,12 @@ from study.answer.registering import registering
 from study.answer.said import Answer, Model, Values
 from study.answer.serving import other_way
 from study.answer.settings import method_of, settings_of, shown_settings
-from study.answer.verdict import NO_INTERVALS, PLAIN, verdict
+from study.answer.verdict import PLAIN, verdict
 from study.store.confirmed import matters_at_opening
 from study.store.files import lost_predictions
 from study.store.study import Study
 from study.uncertainty.methods import compare_methods, mean_over_seeds
-from study.uncertainty.words import AS_GOOD, BETTER, NOT_TOLD, WORSE, level_of_each, words_for
+from study.uncertainty.words import AS_GOOD, BETTER, NOT_TOLD, WORSE, level_of_each, word_for
 
 if TYPE_CHECKING:
     from study.uncertainty.methods import NetworkPredictions
@@ -136,7 +142,7 @@ def _why_not(study: Study, row: Confirmed, default: Confirmed | None, networks: 
         return ""
     if min(len(networks[each.label]) for each in (row, default)) < 2:
         return "each needs two seeds or more"
-    return study.recorded.too_few("test") or NO_INTERVALS
+    return study.recorded.too_few("test")
 
 
 def _cautions(
@@ -258,10 +264,10 @@ def _others(
         for word in WORDS_IN_ORDER
     ]
     said = [f"On {size:,} validation {unit}, {'; '.join(filter(None, lines))}."]
-    if seeds == 2 and "guard" not in confirmation.study.plain:  # of a version without it
+    if "guard" not in confirmation.study.plain:  # of a version without it
         said.append(
-            "An earlier version began this confirmation: the words are computed anew, and two seeds"
-            " now borrow more of the variance of the others."
+            "An earlier version began this confirmation: the words are computed anew, by this"
+            " version's intervals, and also in NLL and Brier score."
         )
     resolution = resolution_of(study, methods, size, seeds)
     if resolution is not None:
@@ -290,12 +296,13 @@ def _words_beside(
     pair = {label: networks[label] for label in (row.label, default.label)}
     if any(len(found) < 2 for found in pair.values()):
         return {}
-    names = [one.metric for one in study.served]
-    compared = compare_methods(pair, names, level=level_of_each(level, names))
-    differences = {
-        name: methods.difference(row.label, default.label) for name, methods in compared.items()
+    wanted = compared_metrics(study)
+    compared = compare_methods(pair, wanted, level=level_of_each(level, [*wanted]))
+    return {
+        name: word_for(compared[name].difference(row.label, default.label), name, matters)
+        for name, matters in wanted.items()
+        if name in compared
     }
-    return words_for(differences, study.matters)
 
 
 def _changed_matters(study: Study) -> str:

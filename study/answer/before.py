@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from study.analysis.left_out import mend_of
 from study.answer.by_name import next_for
 from study.answer.choice import Choice
-from study.answer.compared import served_and_resampled
+from study.answer.compared import compared_metrics
 from study.answer.confirmation import BASELINE, Results
 from study.answer.explained import (
     asides,
@@ -31,14 +31,15 @@ from study.answer.phrases import (
 )
 from study.answer.said import Answer, Model, Values
 from study.answer.settings import method_of, settings_of, shown_settings
-from study.answer.verdict import NO_INTERVALS, PLAIN, verdict
+from study.answer.verdict import PLAIN, verdict
 from study.store.confirmed import can_confirm_itself
-from study.store.files import PREDICTIONS, lost_predictions
+from study.store.files import PREDICTIONS, lost_predictions, stored_predictions
 from study.store.spending import not_begun
 from study.store.study import Study
 from study.store.trials import TrialRecord
-from study.uncertainty.bootstrap import analyse, differences_from
-from study.uncertainty.words import level_of_each, words_for
+from study.uncertainty.bootstrap import RESAMPLES, analyse, side_of
+from study.uncertainty.resampling import draws_for
+from study.uncertainty.words import level_of_each, word_for
 
 
 def unconfirmed(found: Results, level: float) -> Answer:
@@ -68,7 +69,7 @@ def unconfirmed(found: Results, level: float) -> Answer:
     where = f"the {study.recorded.sizes['validation']:,} validation {noun} it was selected on"
     why_not = ""
     if beside is not None:
-        why_not = study.recorded.too_few("validation") or NO_INTERVALS
+        why_not = study.recorded.too_few("validation")
         if uncompared:
             why_not = f"the predictions of {beside.name} are lost"
     code, about = verdict(words, is_default, why_not)
@@ -186,19 +187,22 @@ def _default(found: Results) -> TrialRecord | None:
 def _words_beside(
     study: Study, record: TrialRecord, default: TrialRecord, level: float
 ) -> dict[str, str]:
-    """The words for the trial beside cross-entropy's default, by objective.
+    """The words for the trial beside cross-entropy's default, by metric.
 
     About two trained networks, by samples alone: one seed does not show what another would change.
     """
-    wanted = served_and_resampled(study)
-    if not wanted or study.recorded.too_few("validation"):
+    if study.recorded.too_few("validation"):
         return {}
-    each = level_of_each(level, wanted)
-    differences = {
-        name: differences_from(study, default, [record], name, level=each)[record.name]
-        for name in wanted
+    wanted = compared_metrics(study)
+    each = level_of_each(level, [*wanted])
+    found = [stored_predictions(study, one) for one in (record, default)]
+    draws = draws_for(found[0], RESAMPLES)
+    model, other = (side_of([*wanted], one, draws) for one in found)
+    return {
+        name: word_for(model.less(other, name, each), name, matters)
+        for name, matters in wanted.items()
+        if name in model.values and name in other.values
     }
-    return words_for(differences, study.matters)
 
 
 def _of_trial(study: Study, record: TrialRecord, level: float) -> Values:

@@ -5,13 +5,14 @@ All on validation.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from study.answer.confirmation import Confirmation, Confirmed
 from study.answer.phrases import label_of, listed, words_text
-from study.schema.objective import plain_name
+from study.schema.matters import SCORES, matters_in
+from study.schema.objective import as_served, plain_name
 from study.store.study import Study
 from study.uncertainty.bootstrap import resampled_names
 from study.uncertainty.words import AS_GOOD, NOT_TOLD, level_of_each, overall, word_for
@@ -29,7 +30,7 @@ FEWEST_SEEDS = 10
 
 @dataclass(frozen=True)
 class Compared:
-    """A row beside the one to take. words: by objective. seeds: about how many of each would tell.
+    """A row beside the one to take. words: by metric. seeds: about how many of each would tell.
 
     seeds is None where nothing is left to tell, or where more seeds would not: then more samples
     are needed.
@@ -46,36 +47,51 @@ class Compared:
 
 @dataclass(frozen=True)
 class Resolution:
-    """The difference in accuracy that samples and seeds can tell between two of the rows.
+    """The differences that samples and seeds can tell between two of the rows, by metric.
 
-    half_width: of the median interval. needed: about how many samples would tell what matters;
-    None where that is not known.
+    half_widths: of the median intervals. matters: in these metrics. needed: about how many samples
+    would tell what matters in the first fraction, such as accuracy; None where that is not known.
     """
 
-    half_width: float
-    matters: float
+    half_widths: dict[str, float]
+    matters: dict[str, float]
     needed: int | None
 
     def in_words(self, samples: int, seeds: int, rows: int, noun: str) -> str:
         """The sentence for so many of each. noun: what samples, or groups of them, are called."""
+        shown = listed([f"{one:.2g} in {label_of(name)}" for name, one in self.half_widths.items()])
         text = (
-            f"{samples:,} validation {noun} and {seeds} seeds show a difference in accuracy from"
-            f" about {self.half_width:.2g} on, among {rows} models"
+            f"{samples:,} validation {noun} and {seeds} seeds show a difference from about {shown}"
+            f" on, among {rows} models"
         )
-        if self.half_width <= self.matters:
+        hidden = {name: one for name, one in self.matters.items() if self.half_widths[name] > one}
+        if not hidden:
             return f"{text}."
-        if self.needed is None:
-            return f"{text}; {self.matters:g} matters."
+        fraction = _first_fraction(self.matters)
+        if self.needed is None or fraction not in hidden:
+            wanted = listed([f"{one:g} in {label_of(name)}" for name, one in hidden.items()])
+            return f"{text}; {wanted} matter{'s' * (len(hidden) == 1)}."
         # To two digits: it is an estimate.
         step = 10 ** max(0, len(str(self.needed)) - 2)
-        needed = round(self.needed / step) * step
-        return f"{text}; to show the {self.matters:g} that matters takes about {needed:,} {noun}."
+        needed = f"{round(self.needed / step) * step:,} {noun}"
+        matters = f"{hidden[fraction]:g} that matters in {label_of(fraction)}"
+        return f"{text}; to show the {matters} takes about {needed}."
 
 
-def served_and_resampled(study: Study) -> list[str]:
-    """The objectives as served of which there are intervals."""
+def _first_fraction(names: Iterable[str]) -> str | None:
+    return next((name for name in names if describe(name).kind == "fraction"), None)
+
+
+def compared_metrics(study: Study) -> dict[str, float]:
+    """The metrics in which models are compared, as served, each with what matters in it.
+
+    The objectives of which there are intervals, then NLL and Brier score.
+    """
     names = resampled_names(study)
-    return [one.metric for one in study.served if one.metric in names]
+    served = [one.metric for one in study.served if one.metric in names]
+    every = dict.fromkeys([*served, *(as_served(name, study.serves) for name in SCORES)])
+    classes = len(study.recorded.classes)
+    return {name: matters_in(name, study.matters, classes) for name in every}
 
 
 def methods_of(
@@ -85,34 +101,36 @@ def methods_of(
     level: float,
     lost: dict[str, str],
 ) -> dict[str, Methods]:
-    """The rows' networks on validation, by objective as served; none if one has a single seed.
+    """The rows' networks on validation, by metric compared; none if one has a single seed.
 
-    Intervals hold together for all pairs and objectives. lost: takes what is wrong with files that
+    Intervals hold together for all pairs and metrics. lost: takes what is wrong with files that
     are missing or altered, by trial; a row that keeps a single network is absent.
     """
     from study.answer.networks import networks_on_validation
     from study.uncertainty.methods import compare_methods
 
-    wanted = served_and_resampled(study)
-    if not wanted or any(len(row.records) < 2 for row in rows):
+    if any(len(row.records) < 2 for row in rows):
         return {}
     every = networks_on_validation(confirmation.study, rows, lost)
     networks = {label: of for label, of in every.items() if len(of) > 1}
     if len(networks) < 2:
         return {}
-    return compare_methods(networks, wanted, level=level_of_each(level, wanted))
+    wanted = [*compared_metrics(study)]
+    found = compare_methods(networks, wanted, level=level_of_each(level, wanted))
+    return {name: found[name] for name in wanted if name in found}
 
 
 def compared_with(
     study: Study, methods: dict[str, Methods], taken: str, others: Sequence[str]
 ) -> list[Compared]:
     """The other rows beside the one taken."""
+    matters_of = compared_metrics(study)
     found = []
     for label in others:
         words = {}
         seeds: list[int | None] = []
         for metric, rows in methods.items():
-            matters = study.matters[plain_name(metric)]
+            matters = matters_of[metric]
             words[metric] = word_for(rows.difference(label, taken), metric, matters)
             if words[metric] == NOT_TOLD:
                 seeds.append(rows.seeds_to_tell(label, taken, matters))
@@ -125,16 +143,28 @@ def compared_with(
 def resolution_of(
     study: Study, methods: dict[str, Methods], samples: int, seeds: int
 ) -> Resolution | None:
-    """The resolution of these samples and seeds; None where accuracy is no objective."""
-    fraction = next((metric for metric in methods if describe(metric).kind == "fraction"), None)
-    if fraction is None:
+    """The resolution of these samples and seeds in the objectives and NLL.
+
+    Without metrics whose intervals are wider for wrong predictions that the samples lack; None
+    where none is left.
+    """
+    shown = {"nll", *(plain_name(one.metric) for one in study.served)}
+    reaches = {
+        name: found.typical_reach()
+        for name, found in methods.items()
+        if plain_name(name) in shown and not any(row.unseen for row in found.rows.values())
+    }
+    if not reaches:
         return None
-    matters = study.matters[plain_name(fraction)]
-    half_width, share = methods[fraction].typical_reach()
-    allowed = matters**2 - half_width**2 * (1 - share)  # by the samples, beside the seeds
-    if seeds < FEWEST_SEEDS or allowed <= 0:
-        return Resolution(half_width, matters, None)
-    return Resolution(half_width, matters, round(samples * half_width**2 * share / allowed))
+    matters = {name: each for name, each in compared_metrics(study).items() if name in reaches}
+    half_widths = {name: half_width for name, (half_width, _) in reaches.items()}
+    fraction = _first_fraction(matters)
+    if fraction is None or seeds < FEWEST_SEEDS:
+        return Resolution(half_widths, matters, None)
+    half_width, share = reaches[fraction]
+    allowed = matters[fraction] ** 2 - half_width**2 * (1 - share)  # by the samples, beside seeds
+    needed = round(samples * half_width**2 * share / allowed) if allowed > 0 else None
+    return Resolution(half_widths, matters, needed)
 
 
 def group_text(word: str, found: Sequence[Compared], names: Mapping[str, str]) -> str:
@@ -154,8 +184,10 @@ def group_text(word: str, found: Sequence[Compared], names: Mapping[str, str]) -
 
 
 def _in_which(one: Compared, word: str) -> str:
-    """` (in ECE)`: the objectives with this word; each with its word where it is both."""
+    """` (in ECE)`: the metrics with this word; each with its word where it is both."""
     if word in (AS_GOOD, NOT_TOLD):
         return ""
     inside = [label_of(name) for name, each in one.words.items() if each == word]
+    if len(inside) == len(one.words):
+        return " (in every metric)"
     return f" (in {listed(inside)})" if inside else f" ({words_text(one.words)})"

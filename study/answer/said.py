@@ -63,7 +63,7 @@ class Answer:
 
     sentences: at most four, the first names the model. next: commands, each with what it does. why:
     the explanation. verdict: on the model beside plain cross-entropy (`default`), a code of
-    VERDICTS, IS_DEFAULT or NOT_COMPARED; words: the model's, by objective. left_out: what is wrong
+    VERDICTS, IS_DEFAULT or NOT_COMPARED; words: the model's, by metric. left_out: what is wrong
     with a file of trials that it leaves out, by trial.
     """
 

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from study.answer.phrases import label_of, listed
+from study.answer.phrases import first_upper, label_of, listed
 from study.answer.said import IS_DEFAULT, NOT_COMPARED, VERDICTS
 from study.uncertainty.words import AS_GOOD, BETTER, NOT_TOLD, WORSE, overall
 
-NO_INTERVALS = "its objectives have no intervals"
 PLAIN = "plain cross-entropy"
+# How the sentence begins where the model is neither better nor worse.
+NEITHER = {
+    NOT_TOLD: f"Not shown to beat {PLAIN}: ",
+    AS_GOOD: f"No better than {PLAIN}: ",
+}
 
 
 def verdict(words: Mapping[str, str], is_default: bool, why_not: str) -> tuple[str, str]:
     """The code, and the sentence.
 
-    words: for the model, by objective; none where it is not compared. why_not: then why, empty
+    words: for the model, by metric; none where it is not compared. why_not: then why, empty
     without plain cross-entropy in the study.
     """
     if words:
@@ -26,16 +30,11 @@ def verdict(words: Mapping[str, str], is_default: bool, why_not: str) -> tuple[s
 
 
 def _compared(words: Mapping[str, str]) -> str:
-    """`Better than plain cross-entropy in ECE, not told apart in accuracy.`"""
-    one = overall(words)
-    if one == NOT_TOLD:
-        return f"Not shown to beat {PLAIN}."
-    if one == AS_GOOD:
-        return f"No better than {PLAIN}: as good in {listed([*map(label_of, words)])}."
+    """Each word: `Better than plain cross-entropy in NLL, not told apart in accuracy and ECE.`"""
+    begins = NEITHER.get(overall(words), "")
     parts: list[str] = []
     for word in (BETTER, WORSE, AS_GOOD, NOT_TOLD):
         if names := [label_of(name) for name, each in words.items() if each == word]:
-            than = "" if parts else f" than {PLAIN}"
+            than = "" if parts or begins else f" than {PLAIN}"
             parts.append(f"{word}{than} in {listed(names)}")
-    text = ", ".join(parts)
-    return f"{text[0].upper()}{text[1:]}."
+    return f"{first_upper(begins + ', '.join(parts))}."

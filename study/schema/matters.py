@@ -12,13 +12,15 @@ from trainables.metrics import described
 from trainables.problems import FieldError, nearest
 
 UNSAID = 0.01  # of a metric that does not say it, and is no objective
+# Beside the objectives. Proper scores tell two models apart at sizes at which ECE seldom does.
+SCORES = ("nll", "brier")
 
 
 def read_matters(plain: Any, objectives: Sequence[Objective]) -> dict[str, float]:
     """The study's `matters:` by metric without `ts_`, as a temperature changes no unit.
 
-    NLL may be named though it is no objective: the answer counts it too. Raises FieldError, with
-    the path below `matters`.
+    NLL and Brier may be named though they are no objectives: models are compared in them too.
+    Raises FieldError, with the path below `matters`.
     """
     plain = {} if plain is None else plain
     if not isinstance(plain, Mapping):
@@ -29,15 +31,15 @@ def read_matters(plain: Any, objectives: Sequence[Objective]) -> dict[str, float
     known: list[str] = []
     for one in objectives:
         known += dict.fromkeys((one.metric, plain_name(one.metric)))
-    if "nll" not in known:
-        known.append("nll")
+    known += [name for name in SCORES if name not in known]
     found: dict[str, float] = {}
     for name, value in plain.items():
         if name not in known:
             listed = ", ".join(one.metric for one in objectives)
             raise FieldError(
                 f"matters.{name}",
-                f"'{name}' is no objective of this study, nor nll; the objectives are {listed}",
+                f"'{name}' is no objective of this study, nor nll or brier; the objectives are"
+                f" {listed}",
                 nearest(str(name), known),
             )
         is_number = isinstance(value, int | float) and not isinstance(value, bool)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from study.schema.objective import plain_name
 from study.uncertainty.intervals import Interval
 from trainables.metrics import describe
 
@@ -29,18 +28,11 @@ def word_for(difference: Interval, metric: str, matters: float) -> str:
     return BETTER if (low > 0) == (describe(metric).better == "higher") else WORSE
 
 
-def words_for(differences: Mapping[str, Interval], matters: Mapping[str, float]) -> dict[str, str]:
-    """The word for each metric. matters: by metric without `ts_`."""
-    return {
-        name: word_for(one, name, matters[plain_name(name)]) for name, one in differences.items()
-    }
-
-
 def overall(words: Mapping[str, str]) -> str:
-    """One word for all objectives.
+    """One word for all metrics.
 
-    As good only if it is so in every objective; better or worse if it is so in one, and the reverse
-    in none; `better and worse` for both; else not told apart.
+    As good only if it is so in every metric; better or worse if it is so in one, and the reverse in
+    none; `better and worse` for both; else not told apart.
     """
     found = set(words.values())
     if found == {AS_GOOD}:

@@ -138,7 +138,12 @@ def test_before_a_confirmation_it_says_what_is_not_known(
     assert f"0.950 [{low:.3f}, {high:.3f}]" in found.sentences[1]
     assert "ECE 0.0000, not told from 0 (at most 0.0" in found.sentences[1]
     assert found.verdict == "better" and found.default is not None
-    assert found.words == {"accuracy": "better", "ece": "not told apart"}
+    assert found.words == {
+        "accuracy": "better",
+        "ece": "not told apart",
+        "nll": "better",
+        "brier": "better",
+    }
     assert found.default.name == "cross_entropy/0000"
     assert found.default.validation["accuracy"].estimate == approx(0.9)  # type: ignore[union-attr]
     where = f"--storage {tmp_path}"
@@ -186,7 +191,7 @@ def test_nll_decides_where_the_objectives_do_not(tmp_path: Path, approved: Appro
 
 
 def test_where_cross_entropy_does_as_well_that_is_said(tmp_path: Path, approved: Approved) -> None:
-    """37 and 40 wrong of 400: not told apart. The same predictions: as good."""
+    """37 and 40 wrong of 400: not told apart. 39, if it matters little: as good."""
     found = answer(results_of(search(tmp_path, (predictions(37), predictions(60)))))
     assert found.verdict == "not_told_apart" and "Take focal/0000" in found.sentences[0]
     approved(found.sentences[2])
@@ -194,12 +199,50 @@ def test_where_cross_entropy_does_as_well_that_is_said(tmp_path: Path, approved:
         results_of(
             changed(
                 search(tmp_path / "same", (predictions(39), predictions(60))),
-                matters={"accuracy": 0.05, "ece": 0.05},
+                matters={"accuracy": 0.05, "ece": 0.05, "nll": 0.2, "brier": 0.05},
             )
         )
     )
     assert same.verdict == "as_good" and "Take focal/0000" in same.sentences[0]
     approved(same.sentences[2])
+
+
+def like_cross_entropy(shift: int) -> Predictions:
+    """As accurate as `predictions(40)`, and as sure; wrong samples give their label all the rest,
+    not a ninth of it."""
+    found = predictions(40, shift=shift)
+    probs = found.logits.exp()
+    wrong = probs.argmax(dim=1) != LABELS
+    probs[wrong] = torch.where(probs[wrong] > 0.5, probs[wrong], 1e-6)
+    probs[wrong, LABELS[wrong]] = 0.05 - 8e-6
+    return Predictions(probs.log(), LABELS)
+
+
+def test_where_ece_is_not_told_apart_nll_tells(tmp_path: Path) -> None:
+    """35 of 40 wrong samples are the same. There NLL is lower by log 9 each: .19 of all samples and
+    nine times what matters, before a confirmation and after it."""
+    study = search(tmp_path, (like_cross_entropy(5), predictions(60)))
+    words = {
+        "accuracy": "not told apart",
+        "ece": "not told apart",
+        "nll": "better",
+        "brier": "not told apart",
+    }
+    said = (
+        "Better than plain cross-entropy in NLL, not told apart in accuracy, ECE and Brier score."
+    )
+    before = answer(results_of(study))
+    rows = {
+        "focal_0000": [like_cross_entropy(shift) for shift in (5, 6, 7)],
+        "cross_entropy_default": [predictions(40, shift=shift) for shift in (0, 1, 2)],
+    }
+    confirm(study, rows, rows)
+    for found in (before, answer(results_of(study))):
+        assert "Take focal/0000" in found.sentences[0]
+        assert (found.words, found.sentences[2]) == (words, said)
+        assert found.verdict == "better" and found.to_plain()["words"] == words
+    others = explained(found, "Beside the other confirmed models")
+    assert "worse: cross_entropy_default (in NLL)" in others
 
 
 def test_what_matters_decides(tmp_path: Path, approved: Approved) -> None:
@@ -330,12 +373,13 @@ def test_of_what_was_confirmed_the_lowest_sum(tmp_path: Path, approved: Approved
     others = explained(found, "Beside the other confirmed models")
     assert "287 validation images" in others and "not told apart: focal_default" in others
     # .855 is told from .95, and an ECE of .04 from 0.
-    worse = "worse: focal/0001 (in accuracy and ECE) and cross_entropy_default (in ECE)"
+    worse = "worse: focal/0001 (in every metric) and cross_entropy_default (in ECE and NLL)"
     assert worse in others
-    assert re.search(r"3 seeds .* from about 0\.0\d\d? on, among 4 models; 0.01 matters", others)
+    widths = r"0\.0\d+ in accuracy, 0\.0\d+ in ECE and 0\.\d+ in NLL"
+    assert re.search(rf"3 seeds .* from about {widths} on, among 4 models; 0.01 in", others)
     beside = explained(found, "Beside plain cross-entropy")
     assert "cross_entropy_default has accuracy 0.94" in beside
-    assert "not told apart in accuracy, better in ECE" in beside
+    assert "not told apart in accuracy, NLL and Brier score, better in ECE" in beside
     assert "A temperature (1 for this network)" in explained(found, "Temperature")
     approved(every_part(found))
     command = f"calstudy export small --name small --storage {tmp_path}"
@@ -514,6 +558,8 @@ def test_the_json_has_model_default_and_verdict(tmp_path: Path) -> None:
     assert found["verdict"] in ("better", "not_told_apart") and set(found["words"]) == {
         "accuracy",
         "ece",
+        "nll",
+        "brier",
     }
     why = {part["heading"] for part in found["why"]}
     assert {SELECTED, "How sure", "Beside plain cross-entropy", "Temperature"} <= why
@@ -527,8 +573,7 @@ def test_the_json_has_model_default_and_verdict(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_words_of_an_earlier_confirmation_are_said_to_be_computed_anew(tmp_path: Path) -> None:
     study = search(tmp_path)
-    two = {label: networks[:2] for label, networks in ROWS.items()}
-    confirm(study, two, two)
+    confirm(study, ROWS, ROWS)
     heading = "Beside the other confirmed models"
     assert "computed anew" not in explained(answer(results_of(study)), heading)
     file = tmp_path / "small-confirm" / "study.yaml"

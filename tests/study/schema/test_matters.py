@@ -51,6 +51,7 @@ def test_every_metric_that_can_be_an_objective_says_what_matters() -> None:
 
 def test_the_study_s_own_value_replaces_it() -> None:
     assert what_matters(BOTH, {"accuracy": 0.002}, 10) == {"accuracy": 0.002, "ece": 0.01}
+    assert read_matters({"nll": 0.1, "brier": 0.02}, BOTH) == {"nll": 0.1, "brier": 0.02}
     assert what_matters(BOTH, {"nll": 0.1}, 10) == {"accuracy": 0.01, "ece": 0.01, "nll": 0.1}
     spec = spec_from_mapping({**PLAIN, "matters": {"accuracy": 0.002}}, "study.yaml")
     assert spec.matters == {"accuracy": 0.002} and spec.to_mapping()["matters"] == {
@@ -97,8 +98,8 @@ def test_metrics_of_other_families_keep_their_units() -> None:
             ),
         ),
         (
-            {"brier": 0.01},
-            r"^study.yaml: matters.brier: 'brier' is no objective .*nor nll; .* are accuracy, ece",
+            {"mce": 0.01},
+            r"^study.yaml: matters.mce: 'mce' is no objective .*nor nll or brier; .* accuracy, ece",
         ),
         ({"ece": 0}, r"^study.yaml: matters.ece: must be a number above 0, got 0"),
         ({"ece": -0.1}, r"^study.yaml: matters.ece: must be a number above 0, got -0.1"),

@@ -1,0 +1,69 @@
+"""The verdict's sentence: every word, each with its metrics."""
+
+import pytest
+
+from study.answer.verdict import verdict
+
+A, B, W, N = "as good", "better", "worse", "not told apart"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (
+            (A, N, A, A),
+            "not_told_apart",
+            "Not shown to beat plain cross-entropy: as good in accuracy, NLL and Brier score, not"
+            " told apart in ECE.",
+        ),
+        (
+            (N, N, N, N),
+            "not_told_apart",
+            "Not shown to beat plain cross-entropy: not told apart in accuracy, ECE, NLL and Brier"
+            " score.",
+        ),
+        (
+            (A, A, A, A),
+            "as_good",
+            "No better than plain cross-entropy: as good in accuracy, ECE, NLL and Brier score.",
+        ),
+        (
+            (N, N, B, B),
+            "better",
+            "Better than plain cross-entropy in NLL and Brier score, not told apart in accuracy and"
+            " ECE.",
+        ),
+        (
+            (B, B, B, B),
+            "better",
+            "Better than plain cross-entropy in accuracy, ECE, NLL and Brier score.",
+        ),
+        (
+            (A, N, W, N),
+            "worse",
+            "Worse than plain cross-entropy in NLL, as good in accuracy, not told apart in ECE and"
+            " Brier score.",
+        ),
+        (
+            (W, N, B, A),
+            "better_and_worse",
+            "Better than plain cross-entropy in NLL, worse in accuracy, as good in Brier score, not"
+            " told apart in ECE.",
+        ),
+    ],
+)
+def test_it_says_every_word(words: tuple[str, ...], code: str, said: str) -> None:
+    metrics = ("accuracy", "ts_ece", "ts_nll", "ts_brier")
+    assert verdict(dict(zip(metrics, words, strict=True)), False, "") == (code, said)
+
+
+@pytest.mark.parametrize(
+    ("is_default", "why_not", "found"),
+    [
+        (True, "", ("is_default", "It is plain cross-entropy.")),
+        (False, "x", ("not_compared", "Not compared with plain cross-entropy: x.")),
+        (False, "", ("not_compared", "")),
+    ],
+)
+def test_without_words_it_says_why(is_default: bool, why_not: str, found: tuple[str, str]) -> None:
+    assert verdict({}, is_default, why_not) == found
