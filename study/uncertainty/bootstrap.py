@@ -319,7 +319,7 @@ def worlds_of(parts: dict[str, Resampled], names: Collection[str]) -> dict[str, 
     found: dict[str, Worlds] = {}
     for prefix, part in parts.items():
         own = [name for name in CALIBRATION if name in plain_names(names, prefix)]
-        found |= prefixed(prefix, {name: part.worlds(name) for name in own})
+        found |= prefixed(prefix, {name: Worlds.of(name, part) for name in own})
     return found
 
 

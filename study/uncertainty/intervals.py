@@ -11,7 +11,7 @@ import numpy as np
 from scipy.stats import t as student_t
 
 from study.uncertainty.resampling import CALIBRATION, RESAMPLED, Floats, Sums
-from study.uncertainty.worlds import Resampled
+from study.uncertainty.worlds import Resampled, Worlds
 from trainables.metrics import describe
 
 LEVEL = 0.95
@@ -118,8 +118,10 @@ def _of_error(
     name: str, estimate: float, found: Resampled, calibrated: Floats, level: float
 ) -> Interval:
     """The interval of a calibration error, and its floor from what calibrated draws measure."""
-    low, high = found.worlds(name).interval(widened(level, found.sample))
-    high = min(1.0, max(high, estimate + unseen(found.sample, name, level)))
+    low, high = Worlds.of(name, found).interval(widened(level, found.sample))
+    missing = unseen(found.sample, name, level)  # it may as well make up for a gap
+    low = max(0.0, low - missing)
+    high = min(1.0, max(high, estimate + missing))
     if name not in WITH_FLOOR:
         return Interval(estimate, low, high)
     return CalibrationInterval(estimate, low, high, floor_of(calibrated, level))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from statistics import NormalDist
 
@@ -27,8 +27,8 @@ EVEN = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5)  # standard errors of each gap that is 
 # standard errors.
 BY_CHANCE = 0.68
 # A world is left out if an error as large as the measured one, or as small, has a smaller
-# probability in it; above a level of .96, half of what the level leaves.
-SURPRISE = 0.02
+# probability in it; above a level of .97, half of what the level leaves.
+SURPRISE = 0.015
 # A pair of worlds is left out if what it leaves of the gaps' difference has a smaller probability.
 TOGETHER = 0.001
 FURTHEST = 3  # worlds, or pairs, at each end that are looked at more closely
@@ -57,10 +57,6 @@ class Resampled:
         """The sums of the calibrated draws, which are made only where they are needed."""
         return self.draw()
 
-    def worlds(self, metric: str) -> Worlds:
-        """Those of a calibration error."""
-        return Worlds.of(metric, self)
-
     def estimates(self, wanted: Collection[str] = RESAMPLED) -> dict[str, float]:
         """The wanted metrics, as defined in trainables.metrics."""
         return {name: float(value[0]) for name, value in self.sample.metrics(wanted).items()}
@@ -85,18 +81,13 @@ class Gaps:
             noise = _steadied(noise, found.calibrated.gaps(metric))
         return cls(metric, found.sample, measured, noise, _candidates(measured, noise))
 
-    @property
-    def error(self) -> float:
-        return float(self.sample.calibration_error(self.metric, self.measured[:, None])[0])
-
     def errors(self, true: Floats) -> tuple[Floats, Floats]:
-        """The error of true gaps [worlds, bins], [worlds]; and as resamples measure it, [worlds,
-        B]."""
-        error = self.sample.calibration_error
-        exact = [error(self.metric, gaps[:, None], debias=False)[0] for gaps in true]
-        typed = true.astype(self.noise.dtype)
-        measured = [error(self.metric, gaps[:, None] + self.noise) for gaps in typed]
-        return np.array(exact), np.array(measured)
+        """What resamples measure where the gaps truly are these [worlds, bins], [worlds, B], and
+        how much that is too large."""
+        error = partial(self.sample.calibration_error, self.metric)
+        columns = true.astype(self.noise.dtype)[:, :, None]
+        measured = np.array([error(gaps + self.noise) for gaps in columns])
+        return measured, measured - np.array([error(gaps, debias=False) for gaps in columns])
 
     def beside(self, other: Gaps, worlds: Indices) -> tuple[Floats, Floats]:
         """As `errors`, where the true gaps of the other are those of its worlds, and these differ
@@ -109,8 +100,8 @@ class Worlds:
     """The worlds of a calibration error, or of its mean over networks, in B resamples."""
 
     error: float  # as measured
-    exact: Floats  # [worlds]: the true error
     measured: Floats  # [worlds, B]: the error of resamples
+    excess: Floats  # [worlds, B]: how much that is too large
     left: Floats  # [worlds, places]: measured gaps less true ones, added up to each place
     noise: Floats  # [places, B]: added up
     skewed: bool  # as resamples of groups are
@@ -123,45 +114,40 @@ class Worlds:
         bins = len(gaps.measured)
         places = np.unique(np.linspace(0, bins - 1, PLACES).round().astype(int))
         return cls(
-            gaps.error,
+            float(found.sample.calibration_error(metric, gaps.measured[:, None])[0]),
             *gaps.errors(gaps.true),
-            left=np.cumsum(gaps.measured - gaps.true, axis=1)[:, places],
-            noise=np.cumsum(gaps.noise, axis=0)[places],
-            skewed=found.sample.groups is not None,
-            networks=(gaps,) if bins <= MOST_BINS else (),
+            np.cumsum(gaps.measured - gaps.true, axis=1)[:, places],
+            np.cumsum(gaps.noise, axis=0)[places],
+            found.sample.groups is not None,
+            (gaps,) if bins <= MOST_BINS else (),
         )
 
     @classmethod
     def mean(cls, networks: Sequence[Worlds]) -> Worlds:
         """The worlds of a mean over networks, all of which are in the same of their worlds."""
-        return cls(
-            float(np.mean([one.error for one in networks])),
-            np.mean([one.exact for one in networks], axis=0),
-            np.mean([one.measured for one in networks], axis=0),
-            np.mean([one.left for one in networks], axis=0),
-            np.mean([one.noise for one in networks], axis=0),
-            networks[0].skewed,
-            tuple(chain(*(one.networks for one in networks))),
-        )
+        parts = [(one.error, one.measured, one.excess, one.left, one.noise) for one in networks]
+        means = (np.mean(each, axis=0) for each in zip(*parts, strict=True))
+        error, measured, excess, left, noise = means
+        gaps = tuple(chain(*(one.networks for one in networks)))
+        return cls(float(error), measured, excess, left, noise, networks[0].skewed, gaps)
 
     def interval(self, level: float) -> tuple[float, float]:
         """The interval of the true error, from 0 on."""
-        kept = np.flatnonzero(self._possible(self.measured, level))
+        kept = _possible(self._likely, level)
         nothing = np.zeros_like(self.measured[:1])
         # Both ends may miss as much: an end at 0 is no reason to miss more at the other.
         tail = (1 - level) / 2
         every = np.arange(len(kept))
-        low, high = _ends(self._excess[kept], nothing, every, 0 * every, level, self.skewed, tail)
+        low, high = _ends(self.excess[kept], nothing, every, 0 * every, level, self.skewed, tail)
         return max(0.0, self.error - high), max(0.0, self.error - low)
 
     def less(self, other: Worlds, level: float) -> tuple[float, float]:
         """The interval of the true error less the other's, on the same samples and resamples."""
         if self.error == other.error and np.array_equal(self.measured, other.measured):
             return 0.0, 0.0
-        mine = np.flatnonzero(self._possible(self.measured, level))
-        others = np.flatnonzero(other._possible(other.measured, level))
+        mine, others = _possible(self._likely, level), _possible(other._likely, level)
         rows, columns = np.nonzero(self._together(other, mine, others))
-        first, second = self._excess[mine], other._excess[others]
+        first, second = self.excess[mine], other.excess[others]
         if self._is_like(other):
             here, more = self._beside(other, others, level)
             there, more_of_other = other._beside(self, mine, level)
@@ -174,18 +160,8 @@ class Worlds:
         return estimate - high, estimate - low
 
     @cached_property
-    def _excess(self) -> Floats:
-        """How much too large the error is measured, [worlds, B]."""
-        return _less(self.measured, self.exact)
-
-    def _possible(self, measured: Floats, level: float) -> np.ndarray:
-        """In which worlds the error [worlds, B] does not make the one found a surprise; the
-        likeliest if in none."""
-        above = (measured >= self.error).mean(axis=1)
-        likely = np.minimum(above, (measured <= self.error).mean(axis=1))
-        least = min(SURPRISE, (1 - level) / 2)
-        found: np.ndarray = likely >= min(least, likely.max())
-        return found
+    def _likely(self) -> Floats:
+        return _probability(self.error, self.measured)
 
     def _together(self, other: Worlds, mine: Indices, others: Indices) -> np.ndarray:
         """Which of these worlds are possible at once, [mine, others].
@@ -212,15 +188,34 @@ class Worlds:
     def _beside(self, other: Worlds, worlds: Indices, level: float) -> tuple[Indices, Floats]:
         """Which of the other's worlds, of those furthest out, this error is possible beside if the
         gaps differ as measured; and its excess in them."""
-        order = np.argsort(other._excess[worlds].mean(axis=1))
+        order = np.argsort(other.excess[worlds].mean(axis=1))
         which = np.unique(order[[0, -1]])
         each = [
             one.beside(its, worlds[which])
             for one, its in zip(self.networks, other.networks, strict=True)
         ]
-        exact, measured = (np.mean(of, axis=0) for of in zip(*each, strict=True))
-        kept = self._possible(measured, level)
-        return which[kept], _less(measured[kept], exact[kept])
+        measured, excess = (np.mean(of, axis=0) for of in zip(*each, strict=True))
+        kept = _possible(_probability(self.error, measured), level)
+        return which[kept], excess[kept]
+
+
+def _probability(error: float, measured: Floats) -> Floats:
+    """Of an error as large as this one, or as small, whichever is smaller, [worlds].
+
+    measured: errors of resamples, [worlds, B]; by their shares, or as their normal distribution has
+    it, whichever is larger: no resample of few bins is as near to 0 as the error may be by luck.
+    """
+    above = (measured >= error).mean(axis=1)
+    share = np.minimum(above, (measured <= error).mean(axis=1))
+    spread = np.maximum(measured.std(axis=1, dtype=np.float64), 1e-12)
+    found: Floats = np.maximum(share, norm.sf(np.abs(error - measured.mean(axis=1)) / spread))
+    return found
+
+
+def _possible(likely: Floats, level: float) -> Indices:
+    """The worlds whose probability [worlds] makes the error no surprise; else the likeliest."""
+    least = min(SURPRISE, (1 - level) / 2)
+    return np.flatnonzero(likely >= min(least, likely.max()))
 
 
 def _steadied(noise: Floats, calibrated: Floats) -> Floats:
@@ -237,8 +232,8 @@ def _steadied(noise: Floats, calibrated: Floats) -> Floats:
     drawn = few & ((found < HIDDEN * least) | ((expected < RARE) & (len(found) > BINS)))
     scale = np.ones_like(found)
     np.divide(least, np.where(drawn, expected, found), out=scale, where=few)
-    steady: Floats = np.where(drawn[:, None], calibrated, noise)
-    return steady * np.sqrt(scale).astype(noise.dtype)[:, None]
+    steady: Floats = np.where(drawn[:, None], calibrated, noise) * np.sqrt(scale)[:, None]
+    return steady.astype(noise.dtype)
 
 
 def _candidates(gaps: Floats, noise: Floats) -> Floats:
@@ -305,12 +300,6 @@ def _ordered(values: Floats, beyond: int) -> Floats:
     """The values with so many resamples [..., B] below, and with so many above, [2, ...]."""
     found = np.partition(values, (beyond, values.shape[-1] - 1 - beyond), axis=-1)
     return np.stack([found[..., beyond], found[..., -1 - beyond]])
-
-
-def _less(measured: Floats, exact: Floats) -> Floats:
-    """Errors [worlds, B] less true ones [worlds]."""
-    found: Floats = measured - exact.astype(measured.dtype)[:, None]
-    return found
 
 
 def _tail(length: float, spread: float, level: float) -> float:

@@ -183,11 +183,6 @@ def signed_errors(logits, labels, groups, signs):
     }
 
 
-def p_value(observed, signed):
-    """The share of errors as large as the one observed, which is one of them."""
-    return float(np.mean(np.append(signed, observed) >= observed))
-
-
 def floor(signed, level):
     """The mean of the signed errors and the range that holds `level` of them."""
     return (signed.mean(), *percentiles(signed, level))

@@ -386,7 +386,7 @@ def test_where_nearly_all_are_right_what_a_wrong_one_would_cost_is_not_known():
     assert found["error"].high == approx(most, rel=1e-3) and found["ece"].high == approx(
         most, rel=1e-2
     )
-    # No drawn label is another: nothing is rejected.
+    # A wrong one more would make up for what the model is not sure of.
     assert found["ece"].low == found["classwise_ece"].low == 0
     five = labels.clone()
     five[:5] = (five[:5] + 1) % 10
