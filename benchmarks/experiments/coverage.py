@@ -2,6 +2,7 @@
 
     python -m benchmarks.experiments.coverage  # an hour on one core; prints Markdown
     python -m benchmarks.experiments.coverage --studies  # minutes: shares on the front
+    python -m benchmarks.experiments.coverage --pairs  # seconds: the time of all pairs of models
 
 A world is two models of the same samples whose metrics are known in the population (ECE over its 15
 bins, adaptive ECE over its 15 quantile bins). Sets of samples are drawn from it again and again,
@@ -17,7 +18,9 @@ from __future__ import annotations
 
 import argparse
 import functools
+import itertools
 import math
+import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
@@ -35,6 +38,7 @@ from study.uncertainty.bootstrap import (
     front_shares,
     intervals_of,
     measured,
+    side_of,
     values_of,
     worlds_of,
 )
@@ -249,7 +253,7 @@ class Binned(NamedTuple):
 class InBins:
     """Two models known by confidences and hits alone, which correlate by ALIKE."""
 
-    models: tuple[Binned, Binned]
+    models: tuple[Binned, ...]
     classes: int = CLASSES
 
     @functools.cached_property
@@ -492,15 +496,31 @@ def print_table(part: float, only: str) -> None:
             print(f"| {' | '.join(row)} |", flush=True)
 
 
+def print_pairs(count: int) -> None:
+    """CPU seconds of the differences of all pairs of so many models, of 10,000 samples."""
+    source = np.random.default_rng(0)
+    world = InBins(tuple(gaps_in_bins(0.85, 10_000, k % 4 / 2) for k in range(count)))
+    draws = Draws.of(10_000, 1000, 0)
+    names = (*BINNED, "nll")
+    sides = [side_of(names, one, draws) for one in world.drawn(10_000, None, source)]
+    seconds = {}
+    for metrics in (BINNED, ("nll",)):
+        started = time.process_time()
+        for one, other in itertools.combinations(sides, 2):
+            for name in metrics:
+                one.less(other, name, LEVEL)
+        seconds[metrics] = time.process_time() - started
+    binned, nll = seconds.values()
+    print(f"{count} models, ECE and adaptive ECE: {binned:.2f} s, {binned / nll:.1f}x of NLL alone")
+
+
 # ---- studies -------------------------------------------------------------------------------------
 
 
 class Simulated(NamedTuple):
-    """A study: of each of its trials what is true, and its metrics and resampled
-    metrics on one sample."""
+    """A study: of each of its trials what is true, and its resampled metrics on one sample."""
 
     truths: list[dict[str, float]]
-    estimates: list[dict[str, float]]
     values: list[dict[str, NDArray[np.floating]]]
 
 
@@ -519,10 +539,8 @@ def studies(count: int) -> Iterator[Simulated]:
             for scale in source.uniform(0.75, 1.3, TRIALS)
         ]
         tables = [SampleTerms.of(pool.logits[chosen], labels, classwise=False) for pool in pools]
-        estimates = [table.sums(np.ones((STUDY_SAMPLES, 1))).metrics() for table in tables]
         yield Simulated(
             [pool.metrics() for pool in pools],
-            [{name: float(value[0]) for name, value in found.items()} for found in estimates],
             [table.sums(draws.counts).metrics() for table in tables],
         )
 
@@ -557,10 +575,14 @@ def main() -> None:
         metavar="N",
         help="simulate N studies instead",
     )
+    words.add_argument("--pairs", type=int, nargs="?", const=60, metavar="N", help="of N models")
     words.add_argument("--part", type=float, default=1.0, help="of the sets of each row")
     words.add_argument("--only", default="", metavar="SAMPLES", help="rows of this first column")
     given = words.parse_args()
     torch.set_num_threads(1)
+    if given.pairs is not None:
+        print_pairs(given.pairs)
+        return
     if given.studies is None:
         print_table(given.part, given.only)
         return

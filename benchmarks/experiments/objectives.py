@@ -9,10 +9,9 @@ reproduced: Spearman's correlation, over a pool's trials, of a metric on one hal
 split with that on the other half; mean over splits. Trials of chance level are left out, as no
 study ranks them; `close` are the trials within .02 of the best accuracy.
 
-resolution: how much two networks of similar accuracy differ on the same samples. `disagree`:
-share of samples on which one is right and the other is wrong, whose root is the standard
-deviation of a difference of accuracies, times the root of the number of samples. For ECE and NLL
-that number is from disjoint parts of the data.
+resolution: what validation samples tell of two networks of similar accuracy. `disagree`: share of
+samples on which one is right and the other is wrong. Of each metric: half the 95% interval of
+their difference, times the root of the number of samples.
 
 regret: a study is DRAWN trials of a pool and a validation split; a rule takes a trial by the
 objectives on that split, as served. What it takes is measured on the rest of the data; the regret
@@ -39,6 +38,8 @@ from scipy.stats import t as student
 from benchmarks.experiments.pools import POOLS, Pool, read
 from study.analysis.rule import SHARE_OF_NLL
 from study.schema.objective import RAW, TEMPERATURE, as_served
+from study.uncertainty.bootstrap import RESAMPLES, side_of
+from study.uncertainty.resampling import Draws
 from trainables import metrics
 from trainables.metrics import AFTER_TEMPERATURE
 from trainables.metrics.binned import equal_width_index
@@ -132,20 +133,18 @@ def print_reproduced(pools: Mapping[str, Pool]) -> None:
 # ---- resolution ----------------------------------------------------------------------------------
 
 SIMILAR = 0.01
-PART = 300
+PAIRS = 40
+RESOLVED = ("accuracy", "nll", "brier", "ece", "adaptive_ece", "smooth_ece", "debiased_l2")
 
 
 def print_resolution(pools: Mapping[str, Pool]) -> None:
-    print(
-        "| pool | accuracy of the pairs | disagree | sd of a difference x root of samples: accuracy"
-        " | ECE | NLL |"
-    )
-    print("|---|---|---|---|---|---|")
+    print(f"| pool | accuracy of the pairs | disagree | {' | '.join(RESOLVED)} |")
+    print("|---" * (3 + len(RESOLVED)) + "|")
     for name, pool in pools.items():
-        print(f"| {name} | {' | '.join(resolution(counted(pool)))} |")
+        print(f"| {name} | {' | '.join(resolution(counted(pool), POOLS[name].validation))} |")
 
 
-def resolution(pool: Pool, pairs: int = 200, seed: int = 0) -> list[str]:
+def resolution(pool: Pool, samples: int, pairs: int = PAIRS, seed: int = 0) -> list[str]:
     """Medians and quartiles over pairs among the better half of the trials."""
     source = np.random.default_rng(seed)
     right = pool.logits.argmax(axis=2) == pool.labels
@@ -156,29 +155,24 @@ def resolution(pool: Pool, pairs: int = 200, seed: int = 0) -> list[str]:
         for pair in itertools.combinations(better, 2)
         if abs(np.subtract(*accuracy[list(pair)])) <= SIMILAR
     ]
-    chosen = [close[k] for k in source.permutation(len(close))[:pairs]]
-    order = source.permutation(len(pool.labels))
-    parts = np.array_split(order, max(2, len(order) // PART))
-    values = [_few(pool, part) for part in parts]
-    disagree = np.array([(right[one] != right[other]).mean() for one, other in chosen])
-    columns = [accuracy[np.array(chosen)].mean(axis=1), disagree]
-    for metric in ("accuracy", "ece", "nll"):
-        of_parts = np.array(values)[:, :, MEASURED.index(metric)]  # [parts, trials]
-        moved = np.array([of_parts[:, one] - of_parts[:, other] for one, other in chosen])
-        columns.append(moved.std(axis=1, ddof=1) * np.sqrt(len(order) / len(parts)))
+    draws = Draws.of(samples, RESAMPLES, 0)
+    found = []
+    for pair in (close[k] for k in source.permutation(len(close))[:pairs]):
+        rows = source.permutation(len(pool.labels))[:samples]
+        labels = torch.from_numpy(pool.labels[rows])
+        one, other = (
+            side_of(RESOLVED, Predictions(torch.from_numpy(logits[rows]), labels), draws)
+            for logits in pool.logits[list(pair)]
+        )
+        widths = [np.subtract(*one.less(other, name, 0.95)[:0:-1]) for name in RESOLVED]
+        halves = np.array(widths) / 2 * samples**0.5
+        found.append(
+            [accuracy[list(pair)].mean(), np.not_equal(*right[list(pair)]).mean(), *halves]
+        )
     return [
         "{:.3f} ({:.3f} to {:.3f})".format(*np.quantile(column, [0.5, 0.25, 0.75]))
-        for column in columns
+        for column in np.array(found).T
     ]
-
-
-def _few(pool: Pool, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-    """[trials, MEASURED]"""
-    labels = torch.from_numpy(pool.labels[rows])
-    each = (
-        metrics.measure(torch.from_numpy(logits[rows]), labels, MEASURED) for logits in pool.logits
-    )
-    return np.array([[values[name] for name in MEASURED] for values in each])
 
 
 # ---- regret --------------------------------------------------------------------------------------

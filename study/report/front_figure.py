@@ -325,14 +325,10 @@ def _caption(
         sentences.append(
             "Knee: the compromise, farthest from the line between the front's extremes."
         )
-    if analysis is not None:
+    if analysis is not None and analysis.shares:
         sentences.append(
-            "Near 0, no bootstrap of a calibration error attains its nominal coverage."
+            "Marker area: share of bootstrap resamples with the trial on the Pareto front."
         )
-        if analysis.shares:
-            sentences.append(
-                "Marker area: share of bootstrap resamples with the trial on the Pareto front."
-            )
     if len(objectives) > 2:
         undrawn = " and ".join(objective.metric for objective in objectives[2:])
         sentences.append(f"Pareto front of all {len(objectives)} objectives; {undrawn} not drawn.")

@@ -1,47 +1,56 @@
-"""The difference that a validation split can tell, from how often recorded networks disagree."""
+"""The differences that a validation split can tell, from how recorded networks differ."""
 
 from __future__ import annotations
 
-from statistics import NormalDist
-
 from study.schema.objective import plain_name
 from study.schema.spec import StudySpec
-from trainables.metrics import described
+from trainables.metrics import describe, described
 
-# Share of samples on which exactly one of two networks of about this accuracy is right:
-# medians of 200 pairs of recorded trials on digits, Fashion-MNIST and CIFAR-10
+ACCURACIES = (0.95, 0.83, 0.49)
+# Half the 95% interval of a difference on the same samples, times the root of their number: medians
+# of pairs of recorded trials of about these accuracies, on digits, Fashion-MNIST and CIFAR-10
 # (`python -m benchmarks.experiments.objectives resolution`).
-DISAGREEMENT = {0.95: 0.030, 0.83: 0.059, 0.49: 0.194}
-LEVEL = 0.95
+HALF_WIDTHS = {
+    "accuracy": (0.35, 0.45, 0.85),
+    "nll": (0.80, 0.71, 0.97),
+    "brier": (0.34, 0.33, 0.40),
+    "ece": (0.76, 1.25, 1.78),
+    "adaptive_ece": (0.79, 1.24, 1.88),
+    "smooth_ece": (0.56, 0.92, 1.22),
+    "debiased_l2": (1.37, 1.74, 2.12),
+}
+HALF_WIDTHS["error"] = HALF_WIDTHS["accuracy"]
 
 
 def resolution_line(spec: StudySpec, samples: int, noun: str) -> str:
-    """The difference that validation samples resolve between two networks, in a sentence.
+    """The differences that validation samples resolve between two networks, in a sentence.
 
-    noun: what samples are called. Empty without accuracy or error as an objective. A network's
-    accuracy is not known before there is one, so it is said for each recorded accuracy.
+    noun: what samples are called. Empty if no objective is recorded. A network's accuracy is not
+    known before there is one, so it is said for each recorded accuracy.
     """
-    names = [plain_name(one.metric) for one in spec.objectives]
-    name = next((name for name in names if name in ("accuracy", "error")), None)
-    if name is None:
+    names = dict.fromkeys(plain_name(one.metric) for one in spec.objectives)
+    resolved, enough = [], []
+    for name in names:
+        if name in HALF_WIDTHS:
+            label = describe(name).label
+            widths = [half_width(name, samples, place) for place in range(len(ACCURACIES))]
+            resolved.append(f"±{_listed([f'{width:.3f}' for width in widths])} in {label}")
+            matters = spec.matters.get(name) or described()[name].smallest(2) or 0.01
+            needed = [_rounded(samples * (width / matters) ** 2) for width in widths]
+            counts = _listed([f"{count:,}" for count in needed])
+            enough.append(f"for {matters:g} in {label} about {counts} {noun}")
+    if not resolved:
         return ""
-    matters = spec.matters.get(name) or described()[name].smallest(2) or 0.01
-    widths = [half_width(share, samples) for share in DISAGREEMENT.values()]
-    needed = [_rounded(samples * (width / matters) ** 2) for width in widths]
-    at = _listed([f"{accuracy:g}" for accuracy in DISAGREEMENT])
+    at = _listed([f"{accuracy:g}" for accuracy in ACCURACIES])
     return (
-        f"{samples:,} validation {noun} resolve ±{_listed([f'{width:.3f}' for width in widths])} in"
-        f" {name} between two networks of accuracy {at}; for your {matters:g} about"
-        f" {_listed([f'{count:,}' for count in needed])} {noun}"
+        f"{samples:,} validation {noun} resolve {_and(resolved)} between two networks of accuracy"
+        f" {at}; {_and(enough)}"
     )
 
 
-def half_width(disagreement: float, samples: int, level: float = LEVEL) -> float:
-    """Half the interval of a difference of two accuracies on the same samples.
-
-    Each sample contributes 1, 0 or -1; the variance of the mean is at most disagreement / samples.
-    """
-    return float(NormalDist().inv_cdf((1 + level) / 2) * (disagreement / samples) ** 0.5)
+def half_width(metric: str, samples: int, place: int) -> float:
+    """Half the interval of a difference in it on so many samples, at that place of ACCURACIES."""
+    return HALF_WIDTHS[metric][place] / samples**0.5
 
 
 def _rounded(count: float) -> int:
@@ -52,3 +61,7 @@ def _rounded(count: float) -> int:
 
 def _listed(words: list[str]) -> str:
     return f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+def _and(words: list[str]) -> str:
+    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))

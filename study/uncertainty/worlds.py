@@ -37,10 +37,12 @@ RARE = 2.0  # variance of hits below which labels are drawn, where there are man
 HIDDEN = 0.01  # part of a variance below which resamples show nothing of it
 PLACES = 150  # at most, at which the gaps of two models are compared
 # Two models are alike if the variance of the difference of their gaps, added up, is at most this
-# part of the sum of both variances. Those with more bins, as of more than 100 classes, never are.
+# part of the sum of both variances. With more bins, as of more than 100 classes, that is not looked
+# at, and there is no lower end: most bins are rare, and to draw their labels would take minutes.
 ALIKE = 0.4
 MOST_BINS = 1500
-ROUNDING = 1e-4  # of sums over samples in float32
+ROUNDING = 1e-4  # of sums over samples in float32, and of their ratios
+STILL = 1e-3  # standard deviation of a sum that no sample changes, such as that over all classes
 NORMAL = NormalDist()
 
 
@@ -77,7 +79,7 @@ class Gaps:
         measured: Floats = found.sample.gaps(metric)[:, 0]
         resampled = found.resamples.gaps(metric)
         noise: Floats = resampled - measured.astype(resampled.dtype)[:, None]
-        if found.sample.groups is None and metric != "smooth_ece":
+        if found.sample.groups is None and metric != "smooth_ece" and len(noise) <= MOST_BINS:
             noise = _steadied(noise, found.calibrated.gaps(metric))
         return cls(metric, found.sample, measured, noise, _candidates(measured, noise))
 
@@ -139,7 +141,8 @@ class Worlds:
         tail = (1 - level) / 2
         every = np.arange(len(kept))
         low, high = _ends(self.excess[kept], nothing, every, 0 * every, level, self.skewed, tail)
-        return max(0.0, self.error - high), max(0.0, self.error - low)
+        low, high = max(0.0, self.error - high), max(0.0, self.error - low)
+        return low if self.networks else 0.0, high
 
     def less(self, other: Worlds, level: float) -> tuple[float, float]:
         """The interval of the true error less the other's, on the same samples and resamples."""
@@ -160,6 +163,12 @@ class Worlds:
         return estimate - high, estimate - low
 
     @cached_property
+    def _spread(self) -> Floats:
+        """The standard deviation of the noise at each place."""
+        found: Floats = self.noise.std(axis=1, dtype=np.float64)
+        return found
+
+    @cached_property
     def _likely(self) -> Floats:
         return _probability(self.error, self.measured)
 
@@ -173,6 +182,7 @@ class Worlds:
         """
         noise = self.noise - other.noise
         weights = np.maximum(noise.std(axis=1, dtype=np.float64), ROUNDING) ** -2
+        weights[(self._spread < STILL) & (other._spread < STILL)] = 0
         usual = _ordered(weights @ noise**2, int(TOGETHER * noise.shape[1]))[1]
         left = self.left[mine][:, None] - other.left[others]
         found: np.ndarray = left**2 @ weights <= usual
@@ -242,7 +252,7 @@ def _candidates(gaps: Floats, noise: Floats) -> Floats:
     size = np.full_like(spread, np.inf)
     np.divide(np.abs(gaps), spread, out=size, where=spread > 0)
     # In bins of few hits the noise is skewed: a gap has the size of a normal one as seldom.
-    above = (np.abs(noise) >= np.abs(gaps)[:, None]).mean(axis=1)
+    above = (np.abs(noise) >= (1 - ROUNDING) * np.abs(gaps)[:, None]).mean(axis=1)
     size = np.where((above > 0) & (spread > 0), norm.isf(above / 2), size)
     found = [gaps * (1 - np.minimum(1, by / np.maximum(size, 1e-12)) ** 2) for by in SHRUNK[:-1]]
     found.append(0 * gaps)
