@@ -60,26 +60,28 @@ def drawn_labels(probs, chances):
     return found
 
 
-def steadied(noise, drawn, tenfold):
+def steadied(noise, drawn, literal):
     """The noise [bins, B] with bins that hardly vary in resamples made to vary.
 
-    drawn: [bins, B], the gaps of labels drawn from the model's probabilities. Where these deviate more
-    than `tenfold` times as far, they are the noise.
+    drawn: [bins, B], the gaps of labels drawn from the model's probabilities. literal: as the page has
+    it; otherwise these also are the noise where they deviate TENFOLD as far as it, with any number
+    of bins, and have the variance that scaled noise would have.
     """
     steady = noise.copy()
-    for row, (variance, expected) in enumerate(
-        zip(noise.var(axis=1), drawn.var(axis=1), strict=True)
-    ):
+    pairs = zip(noise.var(axis=1), drawn.var(axis=1), strict=True)
+    for row, (variance, expected) in enumerate(pairs):
+        least = max(variance, min(expected, variance + 1))
         rare = len(noise) > BINS and variance < expected < 2
-        if rare or variance * tenfold**2 < expected:
+        if rare and literal:
             steady[row] = drawn[row]
+        elif rare or (variance * TENFOLD**2 < expected and not literal):
+            steady[row] = drawn[row] * np.sqrt(least / expected)
         elif variance > 0:
-            least = min(expected, variance + 1)
-            steady[row] *= np.sqrt(max(variance, least) / variance)
+            steady[row] *= np.sqrt(least / variance)
     return steady
 
 
-def network(metric, probs, labels, draws, tenfold=TENFOLD):
+def network(metric, probs, labels, draws, literal=False):
     """The gaps of a metric and their noise. draws: `Draws`, of samples or of groups."""
     rows, classes = probs.shape
     counts = draws.weights.astype(float)
@@ -104,7 +106,7 @@ def network(metric, probs, labels, draws, tenfold=TENFOLD):
             hit = np.concatenate([chosen == label for label in range(classes)])
         else:
             hit = chosen == probs.argmax(axis=1)[:, None]
-        noise = steadied(noise, summed(bins, hit - predicted[:, None], number), tenfold)
+        noise = steadied(noise, summed(bins, hit - predicted[:, None], number), literal)
     sizes = np.array([max(np.sum(bins == cell), 1) for cell in range(number)])
     many = classes if metric == "classwise_ece" else 1
     weights = 1 / sizes if metric == "mce" else np.full(number, 1 / rows / many)
@@ -164,18 +166,23 @@ class Model(NamedTuple):
     def true(self, worlds):
         return np.mean([one.error(m) for one, m in zip(self.networks, worlds, strict=True)])
 
+    def likely(self, world):
+        """How seldom an error as large, or one as small, as the measured one is in a world."""
+        seen = self.excess(world) + self.true(world)
+        as_large = np.mean(seen >= self.error * (1 - ROUNDING))
+        as_small = np.mean(seen <= self.error * (1 + ROUNDING))
+        return min(as_large, as_small)
+
     def possible(self, level):
         """The worlds [networks, bins] in which the measured error is no surprise."""
         worlds = list(self.worlds.transpose(1, 0, 2))
-        likely = []
-        for world in worlds:
-            seen = self.excess(world) + self.true(world)
-            as_large = np.mean(seen >= self.error * (1 - ROUNDING))
-            as_small = np.mean(seen <= self.error * (1 + ROUNDING))
-            likely.append(min(as_large, as_small))
-        least = min(SURPRISE, (1 - level) / 2) * (1 - ROUNDING)
-        kept = [world for world, share in zip(worlds, likely, strict=True) if share >= least]
-        return kept or [worlds[int(np.argmax(likely))]]
+        kept = [world for world in worlds if self.likely(world) >= least(level)]
+        return kept or [max(worlds, key=self.likely)]
+
+
+def least(level):
+    """The probability of an error in a possible world."""
+    return min(SURPRISE, (1 - level) / 2) * (1 - ROUNDING)
 
 
 def model(*networks):
@@ -192,7 +199,7 @@ def ends(excesses, reach, both_tails):
     highs = [each.mean() + reach * each.std() for each in excesses]
     low, high = min(lows), max(highs)
     resamples = len(excesses[0])
-    beyond = int(norm.sf(reach) * resamples * (1 + ROUNDING))
+    beyond = int(norm.sf(reach) * resamples)
     if beyond < 5:
         return low, high
 
@@ -213,23 +220,28 @@ def interval(one, level):
     return max(one.error - high, 0), max(one.error - low, 0)
 
 
-def cumulated(gaps, classes):
-    """Gaps [bins] or [bins, B] added up from the lowest bin on, class by class."""
-    return np.concatenate([np.cumsum(part, axis=0) for part in np.split(gaps, classes)])
+def cumulated(one):
+    """The mean noise of the networks, added up from the lowest bin on, [bins, B]."""
+    return np.cumsum(np.mean([found.noise for found in one.networks], axis=0), axis=0)
+
+
+def alike(one, other):
+    """Whether the noise of two models is so much alike that one may be put beside the other."""
+    noise = cumulated(one), cumulated(other)
+    apart = (noise[0] - noise[1]).var(axis=1).sum()
+    few = one.networks[0].classes <= MANY_CLASSES
+    return few and apart <= ALIKE * sum(each.var(axis=1).sum() for each in noise)
 
 
 def difference(one, other, level):
     """Of one's error minus the other's."""
-    classes = one.networks[0].classes
-    noise, residual = [], []
+    residual = []
     for each in (one, other):
-        mean = np.mean([found.noise for found in each.networks], axis=0)
-        noise.append(cumulated(mean, classes))
         gaps = np.array([found.gaps for found in each.networks])
         residual.append(
-            [cumulated(np.mean(gaps - world, axis=0), classes) for world in each.possible(level)]
+            [np.cumsum(np.mean(gaps - world, axis=0)) for world in each.possible(level)]
         )
-    apart = noise[0] - noise[1]
+    apart = cumulated(one) - cumulated(other)
     deviation = apart.std(axis=1)
 
     def distance(values):
@@ -249,8 +261,7 @@ def difference(one, other, level):
             if distance(left - right) <= limit * (1 + ROUNDING):
                 pairs.append(a - b)
     pairs = pairs or every
-    alike = apart.var(axis=1).sum() <= ALIKE * sum(each.var(axis=1).sum() for each in noise)
-    if alike and classes <= MANY_CLASSES and len(one.networks) == len(other.networks):
+    if alike(one, other) and len(one.networks) == len(other.networks):
         pairs += beside(one, other, level)
         pairs += [-each for each in beside(other, one, level)]
     reach = norm.isf((1 - level) / 2)
