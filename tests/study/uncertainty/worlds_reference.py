@@ -54,18 +54,19 @@ def drawn_labels(probs, chances):
     for row, uniforms in enumerate(chances):
         order = np.argsort(-probs[row], kind="stable")
         reached = np.cumsum(probs[row][order])
-        for column, uniform in enumerate(uniforms):
-            place = np.flatnonzero(reached > uniform)
-            found[row, column] = order[place[0] if len(place) else -1]
+        places = [
+            np.argmax(reached > uniform) if reached[-1] > uniform else -1 for uniform in uniforms
+        ]
+        found[row] = order[places]
     return found
 
 
 def steadied(noise, drawn, literal):
     """The noise [bins, B] with bins that hardly vary in resamples made to vary.
 
-    drawn: [bins, B], the gaps of labels drawn from the model's probabilities. literal: as the page has
-    it; otherwise these also are the noise where they deviate TENFOLD as far as it, with any number
-    of bins, and have the variance that scaled noise would have.
+    drawn: [bins, B], the gaps of labels drawn from the model's probabilities. literal: as the page
+    has it; otherwise these also are the noise where they deviate TENFOLD as far as it, with any
+    number of bins, and have the variance that scaled noise would have.
     """
     steady = noise.copy()
     pairs = zip(noise.var(axis=1), drawn.var(axis=1), strict=True)
@@ -245,9 +246,10 @@ def difference(one, other, level):
     deviation = apart.std(axis=1)
 
     def distance(values):
-        """The sum over bins of squares of standard errors."""
+        """The sum over bins of squares of standard errors. Over all classes the gaps add up to 0:
+        a sum that does not vary is left out."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            sizes = np.where(np.abs(values) > 0, np.abs(values) / deviation, 0)
+            sizes = np.where(deviation > 1e-6 * deviation.max(), np.abs(values) / deviation, 0)
         return (sizes**2).sum()
 
     usual = np.sort([distance(each) for each in apart.T])
