@@ -81,7 +81,8 @@ def test_intervals_are_those_of_the_definition(size, metric, grouped):
         for found, model in zip(fast, models, strict=True):
             assert found.error == approx(model.error, abs=1e-9)
             assert found.interval(level) == near(slow.interval(model, level), found.error)
-        if not slow.alike(*models):
+        # Over all classes residuals of whole groups add up to 0: whether that varies is rounding.
+        if not slow.alike(*models) and not (grouped and metric == "classwise_ece"):
             expected = slow.difference(*models, level)
             assert fast[0].less(fast[1], level) == near(expected, fast[0].error)
 
