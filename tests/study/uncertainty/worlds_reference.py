@@ -15,12 +15,13 @@ from tests.study.uncertainty.grouped_reference import BINS, mass_bin, width_bin
 SHRUNK = (0.5, 1, 1.5, 2, 2.5, 3, 4)
 EVEN = (0.25, 0.5, 0.75, 1, 1.25, 1.5)
 CHANCE = 0.68  # gaps that are as large as a significant one by chance
-SURPRISE = 0.02
+SURPRISE = 0.015
 APART = 0.001  # of resamples, in which the gaps of two networks are further apart
 ALIKE = 0.4
-MANY_CLASSES = 100
-TENFOLD = 10
-ROUNDING = 1e-6  # equal values that were added up in another order may differ by this share
+MANY_BINS = 1500
+HIDDEN = 0.01  # of a variance
+ROUNDING = 1e-4  # equal values that were added up in another order may differ by this share
+STILL = 1e-3  # what never varies deviates less
 
 
 class Network(NamedTuple):
@@ -61,28 +62,24 @@ def drawn_labels(probs, chances):
     return found
 
 
-def steadied(noise, drawn, literal):
+def steadied(noise, drawn):
     """The noise [bins, B] with bins that hardly vary in resamples made to vary.
 
-    drawn: [bins, B], the gaps of labels drawn from the model's probabilities. literal: as the page
-    has it; otherwise these also are the noise where they deviate TENFOLD as far as it, with any
-    number of bins, and have the variance that scaled noise would have.
+    drawn: [bins, B], the gaps of labels drawn from the model's probabilities.
     """
     steady = noise.copy()
     pairs = zip(noise.var(axis=1), drawn.var(axis=1), strict=True)
     for row, (variance, expected) in enumerate(pairs):
-        least = max(variance, min(expected, variance + 1))
-        rare = len(noise) > BINS and variance < expected < 2
-        if rare and literal:
-            steady[row] = drawn[row]
-        elif rare or (variance * TENFOLD**2 < expected and not literal):
-            steady[row] = drawn[row] * np.sqrt(least / expected)
-        elif variance > 0:
-            steady[row] *= np.sqrt(least / variance)
+        wanted = min(expected, variance + 1)
+        rare = len(noise) > BINS and expected < 2
+        if variance < wanted and (rare or variance < HIDDEN * wanted):
+            steady[row] = drawn[row] * np.sqrt(wanted / expected)
+        elif variance < wanted:
+            steady[row] *= np.sqrt(wanted / variance)
     return steady
 
 
-def network(metric, probs, labels, draws, literal=False):
+def network(metric, probs, labels, draws):
     """The gaps of a metric and their noise. draws: `Draws`, of samples or of groups."""
     rows, classes = probs.shape
     counts = draws.weights.astype(float)
@@ -101,13 +98,13 @@ def network(metric, probs, labels, draws, literal=False):
         number, predicted, residuals = BINS, confidence, hits - confidence
     gaps = summed(bins, residuals, number)
     noise = summed(bins, residuals[:, None] * counts, number) - gaps[:, None]
-    if draws.groups is None:
+    if draws.groups is None and number <= MANY_BINS:
         chosen = drawn_labels(probs, draws.chances)
         if metric == "classwise_ece":
             hit = np.concatenate([chosen == label for label in range(classes)])
         else:
             hit = chosen == probs.argmax(axis=1)[:, None]
-        noise = steadied(noise, summed(bins, hit - predicted[:, None], number), literal)
+        noise = steadied(noise, summed(bins, hit - predicted[:, None], number))
     sizes = np.array([max(np.sum(bins == cell), 1) for cell in range(number)])
     many = classes if metric == "classwise_ece" else 1
     weights = 1 / sizes if metric == "mce" else np.full(number, 1 / rows / many)
@@ -168,11 +165,13 @@ class Model(NamedTuple):
         return np.mean([one.error(m) for one, m in zip(self.networks, worlds, strict=True)])
 
     def likely(self, world):
-        """How seldom an error as large, or one as small, as the measured one is in a world."""
+        """How seldom an error as large, or one as small, as the measured one is in a world: of the
+        resamples, or of a normal distribution like theirs."""
         seen = self.excess(world) + self.true(world)
-        as_large = np.mean(seen >= self.error * (1 - ROUNDING))
-        as_small = np.mean(seen <= self.error * (1 + ROUNDING))
-        return min(as_large, as_small)
+        as_large = np.mean(seen >= self.error)
+        as_small = np.mean(seen <= self.error)
+        deviations = abs(self.error - seen.mean()) / max(seen.std(), 1e-12)
+        return max(min(as_large, as_small), norm.sf(deviations))
 
     def possible(self, level):
         """The worlds [networks, bins] in which the measured error is no surprise."""
@@ -183,7 +182,7 @@ class Model(NamedTuple):
 
 def least(level):
     """The probability of an error in a possible world."""
-    return min(SURPRISE, (1 - level) / 2) * (1 - ROUNDING)
+    return min(SURPRISE, (1 - level) / 2)
 
 
 def model(*networks):
@@ -230,7 +229,7 @@ def alike(one, other):
     """Whether the noise of two models is so much alike that one may be put beside the other."""
     noise = cumulated(one), cumulated(other)
     apart = (noise[0] - noise[1]).var(axis=1).sum()
-    few = one.networks[0].classes <= MANY_CLASSES
+    few = len(one.networks[0].gaps) <= MANY_BINS
     return few and apart <= ALIKE * sum(each.var(axis=1).sum() for each in noise)
 
 
@@ -243,14 +242,13 @@ def difference(one, other, level):
             [np.cumsum(np.mean(gaps - world, axis=0)) for world in each.possible(level)]
         )
     apart = cumulated(one) - cumulated(other)
-    deviation = apart.std(axis=1)
+    deviation = np.maximum(apart.std(axis=1), ROUNDING)
+    varies = np.maximum(*(cumulated(each).std(axis=1) for each in (one, other))) >= STILL
 
     def distance(values):
         """The sum over bins of squares of standard errors. Over all classes the gaps add up to 0:
         a sum that does not vary is left out."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            sizes = np.where(deviation > 1e-6 * deviation.max(), np.abs(values) / deviation, 0)
-        return (sizes**2).sum()
+        return ((values / deviation)[varies] ** 2).sum()
 
     usual = np.sort([distance(each) for each in apart.T])
     limit = usual[len(usual) - 1 - int(APART * len(usual))]
@@ -283,8 +281,9 @@ def beside(one, other, level):
             true + (its.gaps - own.gaps)
             for true, own, its in zip(world, one.networks, other.networks, strict=True)
         ]
-        found.append(one.excess(world) - other.excess(moved))
-    return found
+        found.append((other.likely(moved), one.excess(world) - other.excess(moved)))
+    needed = min(least(level), max(likely for likely, _ in found))
+    return [excess for likely, excess in found if likely >= needed]
 
 
 def imbens_manski(excesses, level):
