@@ -492,6 +492,8 @@ def print_table(part: float, only: str) -> None:
         for name, held in coverage(world, of, count, metrics).items():
             true = ", ".join(f"{truth[name]:.3g}" for truth in world.truths)
             shares = [f"{share:.3f}" for share in held]
+            if name not in BINNED:  # in which something else matters
+                shares[-1] = "-"
             row = [size, called, name, true, *shares, str(count)]
             print(f"| {' | '.join(row)} |", flush=True)
 
