@@ -5,6 +5,7 @@ All on validation.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -145,15 +146,16 @@ def resolution_of(
 ) -> Resolution | None:
     """The resolution of these samples and seeds in the objectives and NLL.
 
-    Without metrics whose intervals are wider for wrong predictions that the samples lack; None
-    where none is left.
+    Wrong predictions that the samples lack make it worse; where these cost without bound, there is
+    none. None where no metric is left.
     """
     shown = {"nll", *(plain_name(one.metric) for one in study.served)}
-    reaches = {
-        name: found.typical_reach()
-        for name, found in methods.items()
-        if plain_name(name) in shown and not any(row.unseen for row in found.rows.values())
-    }
+    reaches = {}
+    for name, found in methods.items():
+        missing = max(row.unseen for row in found.rows.values())
+        if plain_name(name) in shown and math.isfinite(missing):
+            half_width, share = found.typical_reach()
+            reaches[name] = (half_width + missing, share)
     if not reaches:
         return None
     matters = {name: each for name, each in compared_metrics(study).items() if name in reaches}
