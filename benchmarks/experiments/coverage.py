@@ -386,9 +386,7 @@ def coverage(
     for pair in sets(world, of, count):
         groups = pair[0].groups
         size = len(pair[0].labels)
-        draws = Draws.of(size, resamples, 0, groups)
-        if groups is None:
-            draws = _draws(size, resamples)
+        draws = _draws(size, resamples) if groups is None else Draws.of(size, resamples, 0, groups)
         parts = [measured(one, draws, names) for one in pair]
         own = [intervals_of(of_model, names, level) for of_model in parts]
         sides = []
@@ -399,17 +397,12 @@ def coverage(
             sides.append(Side(estimates_of(part), values, sample, hits, worlds_of(part, values)))
         for name in names:
             one, other = (truth[name] for truth in world.truths)
+            apart = one - other
             between = sides[0].less(sides[1], name, level)
-            held = [
-                each.low <= truth <= each.high
-                for each, truth in (
-                    (own[0][name], one),
-                    (own[1][name], other),
-                    (between, one - other),
-                )
-            ]
+            of_each = zip((own[0][name], own[1][name], between), (one, other, apart), strict=True)
+            held = [each.low <= truth <= each.high for each, truth in of_each]
             said = word_for(between, name, 0.0)
-            true = word_for(Interval(one - other, *2 * (one - other,)), name, EQUAL)
+            true = word_for(Interval(apart, apart, apart), name, EQUAL)
             as_good = between.low >= -MATTERS and between.high <= MATTERS
             seen[name].append(
                 [
@@ -417,7 +410,7 @@ def coverage(
                     between.high - between.low,
                     said == true,
                     said in (BETTER, WORSE) and said != true,
-                    as_good and abs(one - other) > MATTERS,
+                    as_good and abs(apart) > MATTERS,
                 ]
             )
     found = {}
