@@ -2,7 +2,7 @@
 
     python -m benchmarks.experiments.coverage_of_overlaps  # four minutes of one core; Markdown
 
-The designs and models of coverage_of_groups.py, unsure ones; of classes that are about as frequent,
+The designs and models of coverage.py, unsure ones; of classes that are about as frequent,
 and of classes of which the seldom ones have one label in 200.
 """
 
