@@ -204,13 +204,17 @@ def test_what_was_confirmed_is_confirmed(moved: Path) -> None:
 
 
 def test_it_exports_with_its_temperature(moved: Path) -> None:
-    """The model registered then is the one exported now; one of an extension beside it."""
+    """The model registered then is the one exported now, with a card of its own: that has other
+    intervals of calibration errors. One of an extension beside it."""
     studies = moved / "studies"
     storage = ("--storage", studies)
     client = MlflowClient(f"sqlite:///{studies / 'mlflow.db'}")
     then = client.get_model_version_by_alias("small", "champion")
     here("export", "small", "--name", "small", "--alias", "again", *storage)
-    assert client.get_model_version_by_alias("small", "again").version == then.version
+    again = client.get_model_version_by_alias("small", "again")
+    for key in ("trial", "model_sha256", "predictions_sha256", "temperature"):
+        assert again.tags[f"calstudy.{key}"] == then.tags[f"calstudy.{key}"]
+    assert int(again.version) == 2
     here("verify", "models:/small@again", *storage)
 
     shown = here("export", "small", "--trial", "soft_focal/0000", "--name", "small", *storage)
@@ -219,14 +223,14 @@ def test_it_exports_with_its_temperature(moved: Path) -> None:
     found = re.search(r"after temperature ([\d.]+) \(served\)", shown)
     assert found is not None
     assert float(found[1]) == pytest.approx(expected, abs=1e-4)  # as printed
-    here("verify", "models:/small/2", *storage)
+    here("verify", "models:/small/3", *storage)
 
     confirmed = then.tags["calstudy.trial"]
     raw = here(
         "export", "small-confirm", "--trial", confirmed, "--name", "small", "--raw", *storage
     )
-    assert f"registered models:/small/3 from small-confirm/{confirmed}" in raw
-    here("verify", "models:/small/3", *storage)
+    assert f"registered models:/small/4 from small-confirm/{confirmed}" in raw
+    here("verify", "models:/small/4", *storage)
 
 
 def test_a_finished_study_goes_on(moved: Path) -> None:
