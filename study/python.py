@@ -282,6 +282,7 @@ class Study:
         *,
         top: int | None = None,
         pareto: bool = False,
+        each: bool = False,
         trials: Sequence[str] = (),
         seeds: int | None = None,
         address: str | None = None,
@@ -295,12 +296,13 @@ class Study:
 
         A study without a search is its own: it is measured as it is, and returned.
 
-        top: so many trials on validation; pareto: the front, the default; trials: these. wait,
-        nodes, slots: as of `run`.
+        top: so many; pareto: the front, the default; each: each method's best; trials: these.
+        wait, nodes, slots: as of `run`.
         """
         options = option_words(
             top=top,
             pareto=pareto,
+            each=each,
             trial=trials,
             seeds=seeds,
             address=address,

@@ -73,6 +73,14 @@ SHOWN_OF_SHIFT = (
 )
 @click.option("--pareto", is_flag=True, help="The Pareto front; the default the first time.")
 @click.option(
+    "--each",
+    is_flag=True,
+    help=(
+        "Each method's best, as trained and with its temperature; of the defaults only"
+        " cross-entropy's."
+    ),
+)
+@click.option(
     "--trial",
     "trials",
     multiple=True,
@@ -99,6 +107,7 @@ def confirm(
     study: str,
     top: int | None,
     pareto: bool,
+    each: bool,
     trials: tuple[str, ...],
     seeds: int | None,
     dry_run: bool,
@@ -120,8 +129,6 @@ def confirm(
     A study in which no method has a search, without early stopping, is its own confirmation: when
     all its trials have ended they are measured, and nothing is trained again.
     """
-    if (top is not None) + pareto + bool(trials) > 1:
-        raise click.UsageError("use only one of --top, --pareto and --trial.")
     if dry_run and moved:
         raise click.UsageError("--moved writes where the study is now. Leave out --dry-run.")
     refuse_cpus(cpus, address)
@@ -140,7 +147,7 @@ def confirm(
 
         opened = _opened(study, storage, moved, output)
         shown = ConsoleDisplay(output)
-        chosen = choose(opened, Asked(top, pareto, trials, seeds), shown)
+        chosen = choose(opened, Asked(top, pareto, each, trials, seeds), shown)
         work = chosen.work()
         slots = slots_here(chosen.spec, cpus) if address is None and work.trainings else None
         output.say(f"{opened.name}: {_work_line(work, slots)}")

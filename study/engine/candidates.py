@@ -18,6 +18,7 @@ from study.answer.confirmation import (
     default_label,
 )
 from study.schema.errors import SpecError
+from study.schema.objective import RAW, TEMPERATURE
 from study.schema.reading import parse_mapping
 from study.schema.spec import StudySpec
 from study.schema.variant import Variant
@@ -38,16 +39,18 @@ Entry = dict[str, Plain]  # of `methods:`
 
 @dataclass(frozen=True)
 class Asked:
-    """The requested trials: the best `top`, the front (`pareto`: the default) or those named."""
+    """The requested trials, all of these: the best `top`, the front (`pareto`: the default), those
+    named, and the best of `each` method, of which defaults only cross-entropy's joins."""
 
     top: int | None = None
     pareto: bool = False
+    each: bool = False
     trials: tuple[str, ...] = ()
     seeds: int | None = None
 
     @property
     def anything(self) -> bool:
-        return self.top is not None or self.pareto or bool(self.trials)
+        return self.top is not None or self.pareto or self.each or bool(self.trials)
 
 
 def confirms_itself(found: Results) -> bool:
@@ -61,7 +64,7 @@ def check_own(found: Results, asked: Asked) -> None:
     study = found.study
     if asked.anything:
         has = "has no search, so there is nothing to choose: its own trials are measured"
-        raise SpecError(study.name, "", has, "Leave out --top, --pareto and --trial.")
+        raise SpecError(study.name, "", has, "Leave out --top, --pareto, --each and --trial.")
     if asked.seeds not in (None, study.planned):
         has = f"has no search: its {study.planned} trials for each method are its seeds"
         mend = "Leave it out: all of them are measured."
@@ -98,7 +101,7 @@ def confirming_spec(found: Results, asked: Asked) -> StudySpec:
         "name": name + SUFFIX,
         "confirms": name,
         "serve": search.serves,
-        "methods": _with_wanted(known, candidates, search),
+        "methods": _with_wanted(known, candidates, search, asked),
         "search_space": {},
         "try_first": [],
         "search_optimizer": False,
@@ -114,11 +117,18 @@ def confirming_spec(found: Results, asked: Asked) -> StudySpec:
     return parsed.spec(None if begun is None else begun.study.recorded_spaces)
 
 
-def _with_wanted(known: list[Entry], candidates: list[TrialRecord], search: Study) -> list[Entry]:
-    """Known entries, then the requested ones, then defaults; what agrees in all values once."""
+def _with_wanted(
+    known: list[Entry], candidates: list[TrialRecord], search: Study, asked: Asked
+) -> list[Entry]:
+    """Known entries, then the requested ones, then defaults; what agrees in all values once.
+
+    Resumed, it has the defaults that it had: all, or with `each` cross-entropy's alone.
+    """
     defaults = {_label(entry): entry for entry in _defaults(search)}
+    others = {label for label, entry in defaults.items() if entry["name"] != BASELINE}
     entries = list(known)
     labels = set(map(_label, known))
+    without_others = asked.each if asked.anything else bool(known) and not others & labels
     for record in candidates:
         label = candidate_label(record)
         default = defaults[default_label(record.label)]
@@ -131,6 +141,8 @@ def _with_wanted(known: list[Entry], candidates: list[TrialRecord], search: Stud
         re.sub(rf"_\d{{4,}}(?={DEFAULT}$)", "", label) for label in labels - defaults.keys()
     }
     for label, entry in defaults.items():
+        if without_others and label in others:
+            continue
         alike = ({**entry, "label": known["label"]} == known for known in entries)
         if label not in covered and not any(alike):
             entries.append(entry)
@@ -167,13 +179,13 @@ def _chosen(ranking: Ranking, asked: Asked) -> list[TrialRecord]:
             "no trial is complete yet, so there is nothing to confirm",
             f"Run `{ranking.study.goes_on}` first.",
         )
-    if asked.trials:
-        named = [ranking.records.named(one, "--trial") for one in asked.trials]
-        for record in named:
-            if reason := ranking.refused.get(record.name):
-                raise FieldError(
-                    "--trial", f"{record.name} is set aside: {reason}", "Choose another trial."
-                )
+    named = [ranking.records.named(one, "--trial") for one in asked.trials]
+    for record in named:
+        if reason := ranking.refused.get(record.name):
+            raise FieldError(
+                "--trial", f"{record.name} is set aside: {reason}", "Choose another trial."
+            )
+    if named and not (asked.top or asked.pareto or asked.each):
         return _distinct(named)
     if ranking.knee is None:
         raise SpecError(
@@ -182,9 +194,14 @@ def _chosen(ranking: Ranking, asked: Asked) -> list[TrialRecord]:
             "there is nothing to confirm",
             f"{set_aside_line(ranking.set_aside)} `{ranking.study.command('trials')}` lists them.",
         )
+    found: list[TrialRecord] = []
     if asked.top is not None:
-        return best(ranking, asked.top)
-    return _distinct([*_first(ranking), *ranking.front])
+        found += best(ranking, asked.top)
+    if asked.pareto or not asked.anything:
+        found += [*_first(ranking), *ranking.front]
+    if asked.each:
+        found += best_of_each(ranking)
+    return _distinct([*found, *named])
 
 
 def _distinct(records: Iterable[TrialRecord]) -> list[TrialRecord]:
@@ -200,6 +217,23 @@ def _first(ranking: Ranking) -> list[TrialRecord]:
     decision = decide(ranking.study, ranking.eligible)
     found = [decision.taken if decision is not None else None, ranking.knee]
     return list({record.name: record for record in found if record is not None}.values())
+
+
+def best_of_each(ranking: Ranking) -> list[TrialRecord]:
+    """Each method's trials that the answer's rule takes: as trained, and with its temperature.
+
+    Of a method whose trials are all far worse than the best of the study, its best of these.
+    """
+    study = ranking.study
+    found = []
+    for label in study.labels:
+        own = ranking.records.complete.of(label)
+        counted = [one for one in own if one.name not in ranking.set_aside]
+        allowed = counted or [one for one in own if one.name not in ranking.refused]
+        for serves in (RAW, TEMPERATURE):
+            decision = decide(study.served_as(serves), allowed)
+            found += [decision.taken] if decision is not None else []
+    return found
 
 
 def best(ranking: Ranking, count: int) -> list[TrialRecord]:

@@ -10,7 +10,7 @@ from scipy.stats import ks_2samp
 from study.analysis.ranking import Ranking
 from study.answer.confirmation import Confirmed, moments
 from study.engine import candidates
-from study.engine.candidates import best
+from study.engine.candidates import best, best_of_each
 from study.schema.objective import Objective
 from study.store.trials import TrialRecord
 from study.uncertainty import bootstrap
@@ -96,3 +96,34 @@ def test_a_front_that_does_not_fit_is_spread_along_it(monkeypatch: MonkeyPatch) 
         candidates, "decide", lambda study, eligible: SimpleNamespace(taken=records[3])
     )
     assert [one.label for one in best(ranked(records, objectives), 3)] == ["d", "b", "a"]
+
+
+def test_each_method_has_its_best_as_trained_and_with_its_temperature() -> None:
+    """Sums by hand: (1 - accuracy) / .01 + ece / .01 + nll / .02 / 2, and with a temperature the
+    same of ts_ece and ts_nll."""
+    objectives = (Objective("accuracy", "maximize"), Objective("ece", "minimize"))
+    values = {  # accuracy, ece, ts_ece; sums as trained and with a temperature
+        ("focal", 0): (0.90, 0.020, 0.020),  # 12, 12
+        ("focal", 1): (0.92, 0.060, 0.010),  # 14, 9
+        ("focal", 2): (0.89, 0.012, 0.030),  # 12.2, 14
+        ("mbls", 0): (0.93, 0.010, 0.010),  # 8, 8: the best in both
+        ("mbls", 1): (0.92, 0.010, 0.010),
+        ("mmce", 0): (0.30, 0.010, 0.010),  # far worse than the best: still its method's best
+        ("mmce", 1): (0.20, 0.010, 0.010),
+    }
+    records = [
+        TrialRecord(
+            label,
+            number,
+            "complete",
+            {},
+            {"accuracy": accuracy, "ece": ece, "ts_ece": after, "nll": 0.5, "ts_nll": 0.5},
+        )
+        for (label, number), (accuracy, ece, after) in values.items()
+    ]
+    found = best_of_each(ranked(records, objectives))
+    assert [one.name for one in found] == [
+        *("focal/0000", "focal/0001"),
+        *("mbls/0000", "mbls/0000"),
+        *("mmce/0000", "mmce/0000"),
+    ]

@@ -590,6 +590,27 @@ def test_what_is_the_same_from_fresh_seeds_is_retrained_once(tmp_path: Path) -> 
     assert [variant.label for variant in third.variants] == [*labels, "focal_0001"]
 
 
+def test_each_method_is_confirmed_beside_named_trials_and_no_default_joins(tmp_path: Path) -> None:
+    told = {
+        "focal": [(0.95, 0.02), (0.97, 0.01)],
+        "mbls": [(0.9, 0.1), (0.96, 0.03)],
+        "label_smoothing": [(0.8, 0.1), (0.7, 0.2)],
+    }
+    searched = search(tmp_path, told=told)
+    asked = Asked(each=True, trials=("focal/0000",), seeds=12)
+    spec = confirming_spec(results_of(searched), asked)
+    labels = ["focal_0001", "mbls_0001", "label_smoothing_0000_default", "focal_0000_default"]
+    assert [variant.label for variant in spec.variants] == [*labels, "cross_entropy_default"]
+    assert spec.trials == 12
+    directory = tmp_path / "small-confirm"
+    recorded(spec, directory)
+    # Resumed as it was; candidates chosen in another way bring the defaults.
+    assert confirming_spec(results_of(searched), Asked()) == spec
+    more = confirming_spec(results_of(searched), Asked(trials=("mbls/0000",)))
+    added = [variant.label for variant in more.variants][len(spec.variants) :]
+    assert added == ["mbls_0000_default"]
+
+
 def test_a_set_may_come_later_and_may_not_become_another(
     storage: Path, tmp_path: Path, approved: Approved
 ) -> None:
@@ -625,7 +646,6 @@ CANNOT = {  # and the field and value that are named
     "no number": (("small", "--trial", "mbls/²"), "--trial: there is no trial 'mbls/²'."),
     "no top": (("small", "--top", 0), "--top"),
     "no seeds": (("small", "--seeds", 0), "--seeds"),
-    "two choices": (("small", "--top", 1, "--pareto"), "--top, --pareto and --trial"),
     "a confirmation": (("small-confirm",), "small-confirm: is itself a confirmation of 'small'"),
     "no study": (("smal",), "smal: no study at "),
     "nothing complete": (("none",), "none: no trial is complete"),
