@@ -55,7 +55,7 @@ from study.uncertainty.resampling import (
     known_groups,
     too_few,
 )
-from study.uncertainty.worlds import Worlds
+from study.uncertainty.worlds import Resampled, Worlds
 from trainables.machine import in_threads
 from trainables.metrics import describe
 from trainables.outputs.predictions import Predictions
@@ -308,7 +308,7 @@ def compare_methods(
     compared = {}
     for metric in names:
         if all(metric in values for values in found):
-            rows = {name: _seeds([one[metric] for one in of]) for name, of in by_method.items()}
+            rows = {name: joined([one[metric] for one in of]) for name, of in by_method.items()}
             units = len(draws.counts) if plain_name(metric) in FRACTIONS else 0
             compared[metric] = Methods(rows, level, effective_groups(draws.groups), units)
     return compared
@@ -399,7 +399,15 @@ def _one_network(
     network: NetworkPredictions, draws: Draws, wanted: Collection[str], level: float
 ) -> dict[str, Seeds]:
     """Each metric of one network, as Seeds of one value."""
-    parts = measured(network.predictions, draws, wanted, network.temperature)
+    return seeds_of_one(
+        measured(network.predictions, draws, wanted, network.temperature), wanted, level
+    )
+
+
+def seeds_of_one(
+    parts: dict[str, Resampled], wanted: Collection[str], level: float = LEVEL
+) -> dict[str, Seeds]:
+    """The same, of what was measured."""
     estimates = estimates_of(parts)
     found = {}
     resampled = values_of(parts, wanted)
@@ -415,7 +423,8 @@ def _one_network(
     return found
 
 
-def _seeds(networks: Sequence[Seeds]) -> Seeds:
+def joined(networks: Sequence[Seeds]) -> Seeds:
+    """A method's networks, each of one value."""
     worlds = [network.worlds for network in networks if network.worlds is not None]
     return Seeds(
         np.concatenate([network.values for network in networks]),
