@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from optuna.trial import create_trial
 
 from study.analysis.ranking import Ranking
 from study.analysis.rule import decide
+from study.schema.objective import Objective
 from study.store.study import Study, open_directory
 from study.store.trials import TrialRecord
 
@@ -42,6 +43,7 @@ def taken(study: Study) -> dict[str, dict[int, str]]:
     but those that guess.
     """
     ranking = Ranking(study, study.records())
+    spaces = {one.label: dict(one.space.distributions) for one in study.spec.variants}
     found: dict[str, dict[int, str]] = {name: {} for name in CHOOSERS if name != AFTER}
     for budget in BUDGETS:
         counted = [one for one in ranking.eligible if one.number < budget]
@@ -56,7 +58,7 @@ def taken(study: Study) -> dict[str, dict[int, str]]:
         assert knee is not None
         found[KNEE][budget] = knee.name
         found[BEFORE][budget] = _by_rule(study, counted).name
-        names = set(joint(study, ranking.records.complete, budget * len(study.labels)))
+        names = set(joint(spaces, study.objectives, ranking.records.complete, budget * len(spaces)))
         found[JOINT][budget] = _by_rule(
             study, [one for one in ranking.eligible if one.name in names]
         ).name
@@ -80,7 +82,13 @@ def _by_rule(study: Study, records: Sequence[TrialRecord]) -> TrialRecord:
 # ---- one TPE over all methods --------------------------------------------------------------------
 
 
-def joint(study: Study, records: Sequence[TrialRecord], trainings: int, seed: int = 0) -> list[str]:
+def joint(
+    spaces: Mapping[str, dict[str, BaseDistribution]],
+    objectives: Sequence[Objective],
+    records: Sequence[TrialRecord],
+    trainings: int,
+    seed: int = 0,
+) -> list[str]:
     """The trials that Optuna's TPE would have, with the method as a category, in order.
 
     A replay: what it proposes is the nearest trial of that method that is not used yet; of a method
@@ -89,10 +97,9 @@ def joint(study: Study, records: Sequence[TrialRecord], trainings: int, seed: in
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # `group`
     rng = np.random.default_rng(seed)
-    spaces = {one.label: dict(one.space.distributions) for one in study.spec.variants}
     category = CategoricalDistribution(list(spaces))
     sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, group=True)
-    directions = [StudyDirection[one.direction.upper()] for one in study.objectives]
+    directions = [StudyDirection[one.direction.upper()] for one in objectives]
     search = optuna.create_study(sampler=sampler, directions=directions)
     left = {one.name: one for one in records}
     used: list[str] = []
@@ -119,7 +126,7 @@ def joint(study: Study, records: Sequence[TrialRecord], trainings: int, seed: in
                 | {f"{trained.label}.{path}": value for path, value in known.items()},
                 distributions={"method": category}
                 | {f"{trained.label}.{path}": space for path, space in own_space.items()},
-                values=[trained.metrics[one.metric] for one in study.objectives],
+                values=[trained.metrics[one.metric] for one in objectives],
             )
         )
     return used
