@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from optuna.samplers import RandomSampler
 
-from benchmarks.experiments.coverage import drawn_labels, evidence, softmax
+from benchmarks.experiments.populations import drawn_labels, evidence, softmax
 from search_spaces import strict_yaml
 from study.analysis.pareto import front
 from study.engine.proposing import propose

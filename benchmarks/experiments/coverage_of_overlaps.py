@@ -15,13 +15,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.experiments.coverage import (
+from benchmarks.experiments.coverage import sets
+from benchmarks.experiments.populations import (
     LIFTS,
     Design,
     Population,
     Populations,
     evidence,
-    sets,
     softmax,
 )
 from study.uncertainty.bootstrap import measured

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.experiments.coverage import LIFTS, Population, population
+from benchmarks.experiments.populations import LIFTS, Population, population
 from study.report.style import COLOURS, new_figure, our_settings
 from study.uncertainty.consistency import calibrated_sums
 from study.uncertainty.intervals import Floor, floor_of, mean_floor

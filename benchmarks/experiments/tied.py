@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import t as student
 
-from benchmarks.experiments.coverage import LIFTS, drawn_labels, evidence, softmax
+from benchmarks.experiments.populations import LIFTS, drawn_labels, evidence, softmax
 from study.uncertainty.methods import Methods, Seeds
 from study.uncertainty.resampling import Draws, SampleTerms
 

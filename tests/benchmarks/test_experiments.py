@@ -8,7 +8,11 @@ import pytest
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "experiments"
 NAMES = [
-    *(file.stem for file in sorted(FOLDER.glob("*.py")) if file.stem != "__init__"),
+    *(
+        file.stem
+        for file in sorted(FOLDER.glob("*.py"))
+        if file.stem not in ("__init__", "populations")
+    ),
     *(f"{file.parent.name}.__main__" for file in sorted(FOLDER.glob("*/__main__.py"))),
 ]
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from pytest import approx
 
-from benchmarks.experiments import coverage as simulation
+from benchmarks.experiments import coverage, populations
 from study.uncertainty.bootstrap import measured
 from study.uncertainty.intervals import intervals
 from study.uncertainty.resampling import Draws
@@ -230,19 +230,19 @@ def test_simulated_labels_come_by_their_probabilities_and_together():
     """Of two rows of a group, in what is more likely than not: a normal quadrant probability."""
     truth = np.tile([0.2, 0.5, 0.3], (200_000, 1))
     groups = np.repeat(np.arange(100_000), 2)
-    labels = simulation.labels_of_groups(truth, groups, np.random.default_rng(0))
+    labels = populations.labels_of_groups(truth, groups, np.random.default_rng(0))
     assert np.bincount(labels) / len(labels) == approx(truth[0], abs=0.005)
     likely = (labels == 1).reshape(-1, 2)
-    expected = 2 / math.pi * math.asin(simulation.CORRELATION)
+    expected = 2 / math.pi * math.asin(populations.CORRELATION)
     assert np.corrcoef(likely.T)[0, 1] == approx(expected, abs=0.02)
 
 
 @pytest.mark.slow
 def test_intervals_by_group_cover_a_known_truth():
     """150 sets: three standard errors of .95 are .053. The table is in docs/uncertainty.md."""
-    world = simulation.too_sure(6.0, size=10_000)
+    world = populations.too_sure(6.0, size=10_000)
     names = ("accuracy", "nll", "brier", "ece")
-    found = simulation.coverage(world, simulation.Design(60, 1, 40), 150, names, 200)
+    found = coverage.coverage(world, populations.Design(60, 1, 40), 150, names, 200)
     for name in names:
         assert min(found[name][:3]) > 0.88, (name, found[name])
     assert found["ece"].wrong < 0.05

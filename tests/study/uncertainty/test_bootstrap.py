@@ -9,7 +9,7 @@ import pytest
 import torch
 from pytest import approx
 
-from benchmarks.experiments import coverage as simulation
+from benchmarks.experiments import coverage, populations
 from study.analysis.pareto import front
 from study.analysis.ranking import Ranking
 from study.answer import choice
@@ -47,8 +47,8 @@ EVERYTHING = [prefix + name for name in metrics.stored() for prefix in ("", "ts_
 def case(samples=400, classes=7, seed=0):
     """Predictions as networks make them: sure, mostly right, over-confident."""
     source = np.random.default_rng(seed)
-    logits = simulation.evidence(14.0, samples, source)[:, :classes].copy()
-    labels = simulation.drawn_labels(simulation.softmax(logits / 1.5), source)
+    logits = populations.evidence(14.0, samples, source)[:, :classes].copy()
+    labels = populations.drawn_labels(populations.softmax(logits / 1.5), source)
     return Predictions(torch.from_numpy(logits), torch.from_numpy(labels))
 
 
@@ -433,9 +433,9 @@ def test_the_figure_draws_the_intervals_and_says_so(study):
 @pytest.mark.slow
 def test_intervals_cover_a_known_truth():
     """150 sets: three standard errors of .95 are .053. The table is in docs/uncertainty.md."""
-    world = simulation.too_sure(simulation.LIFTS["unsure"], size=10_000)
+    world = populations.too_sure(populations.LIFTS["unsure"], size=10_000)
     names = ("accuracy", "nll", "brier", "ece", "adaptive_ece")
-    found = simulation.coverage(world, 500, 150, names, 250)
+    found = coverage.coverage(world, 500, 150, names, 250)
     for name in names:
         assert min(found[name][:3]) >= 0.88, (name, found[name])
     # The basic interval, united with percentiles, held the difference in half of the sets.
@@ -445,19 +445,19 @@ def test_intervals_cover_a_known_truth():
 @pytest.mark.slow
 def test_two_models_of_equal_error_are_seldom_told_apart():
     """One has it in a single bin, one in all: it was called worse in every fifth set."""
-    world = simulation.equal_errors(0.85, 500)
+    world = populations.equal_errors(0.85, 500)
     one, other = (truth["ece"] for truth in world.truths)
-    assert one == approx(other, abs=simulation.EQUAL)
-    found = simulation.coverage(world, 500, 150, ["ece"], 250)["ece"]
+    assert one == approx(other, abs=coverage.EQUAL)
+    found = coverage.coverage(world, 500, 150, ["ece"], 250)["ece"]
     assert found.wrong <= 0.1 and found.difference >= 0.88, found
 
 
 @pytest.mark.slow
 @pytest.mark.platform
 def test_intervals_of_few_samples_cover_a_known_truth_after_a_temperature():
-    world = simulation.too_sure(simulation.LIFTS["sure"], size=50_000)
+    world = populations.too_sure(populations.LIFTS["sure"], size=50_000)
     names = ("ts_nll", "ts_ece", "classwise_ece")
-    for name, found in simulation.coverage(world, 287, 60, names, 200).items():
+    for name, found in coverage.coverage(world, 287, 60, names, 200).items():
         assert min(found[:3]) >= 0.85, (name, found)
 
 
@@ -466,7 +466,7 @@ def test_the_truths_of_a_population_are_the_metrics_of_its_labels():
     metrics' own definitions."""
     predictions = case(450)  # thirty in each equal-mass bin
     certain = torch.nn.functional.one_hot(predictions.labels, 7).double().numpy()
-    found = simulation.Population(predictions.logits.numpy(), certain)
+    found = populations.Population(predictions.logits.numpy(), certain)
     measured_ones = metrics.measure_stored(predictions.logits, predictions.labels)
     truths = found.metrics()
     for name in set(truths) - {"debiased_l2"}:
@@ -477,7 +477,7 @@ def test_the_truths_of_a_population_are_the_metrics_of_its_labels():
 
 def test_a_calibrated_model_has_intervals_from_zero_and_a_miscalibrated_one_not():
     draws = Draws.of(2000, 300, 0)
-    calibrated, off = (simulation.population(14.0, error, size=20_000) for error in (0.0, 0.08))
+    calibrated, off = (populations.population(14.0, error, size=20_000) for error in (0.0, 0.08))
     source = np.random.default_rng(0)
     samples = (
         Predictions(*map(torch.from_numpy, each.sample(2000, source))) for each in (calibrated, off)

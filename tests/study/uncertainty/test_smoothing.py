@@ -9,7 +9,7 @@ import pytest
 import torch
 from pytest import approx
 
-from benchmarks.experiments import coverage as simulation
+from benchmarks.experiments import coverage, populations
 from study.uncertainty.bootstrap import intervals_of, measured, values_of
 from study.uncertainty.methods import NetworkPredictions, compare_methods, mean_over_seeds
 from study.uncertainty.resampling import Draws, SampleTerms
@@ -29,8 +29,8 @@ REMOVED = ["calibration_nll", "calibration_brier"]
 def case(samples=400, seed=0):
     """Over-confident, mostly right."""
     source = np.random.default_rng(seed)
-    logits = simulation.evidence(14.0, samples, source)
-    labels = simulation.drawn_labels(simulation.softmax(logits / 1.5), source)
+    logits = populations.evidence(14.0, samples, source)
+    labels = populations.drawn_labels(populations.softmax(logits / 1.5), source)
     return Predictions(torch.from_numpy(logits), torch.from_numpy(labels))
 
 
@@ -163,15 +163,15 @@ def test_methods_are_compared_by_what_a_temperature_removes():
 @pytest.mark.slow
 def test_the_interval_covers_the_error():
     """100 sets of 500; three standard errors are .066. More: docs/uncertainty.md."""
-    world = simulation.too_sure(simulation.LIFTS["sure"], size=5_000)
-    found = simulation.coverage(world, 500, 100, ["smooth_ece"], 200)["smooth_ece"]
+    world = populations.too_sure(populations.LIFTS["sure"], size=5_000)
+    found = coverage.coverage(world, 500, 100, ["smooth_ece"], 200)["smooth_ece"]
     assert min(found[:3]) >= 0.88, found
 
 
 def test_the_truth_of_a_population_is_the_metric_of_its_labels():
     predictions = case()
     certain = torch.nn.functional.one_hot(predictions.labels, 10).double().numpy()
-    found = simulation.Population(predictions.logits.numpy(), certain)
+    found = populations.Population(predictions.logits.numpy(), certain)
     assert found.smooth_ece() == approx(
         metrics.find("smooth_ece")(predictions.logits, predictions.labels).item()
     )
