@@ -38,7 +38,7 @@ def summary(found: dict[str, Cells]) -> str:
     for race, of in found.items():
         for form in COMPARED.values():
             for metric in form:
-                count = words(of[metric].values())
+                count = words(of[metric])
                 lines.append(
                     f"| {race} | {describe(metric).label} |"
                     f" {' | '.join(str(count[word]) for word in WORDS)} |"
@@ -52,11 +52,12 @@ def table(kept: Kept, of: Cells) -> str:
     heads = [describe(name).label for name in names]
     lines = [f"| method | {' | '.join(heads)} | CPU s |", "|---|" + "---|" * len(names) + "---:|"]
     seconds = kept.facts["seconds"]
-    for label in kept.methods:
+    for label in kept.facts["best"]:
         row = [_cell(of[name][label]) if label in of[name] else "" for name in names]
         if not any(row):
             row = [_mean(kept, label, name) for name in names]
-        lines.append(f"| {label} | {' | '.join(row)} | {seconds[label]:.1f} |")
+        cost = f"{seconds[label]:.1f}" if label in seconds else ""
+        lines.append(f"| {label} | {' | '.join(row)} | {cost} |")
     return "\n".join(lines)
 
 

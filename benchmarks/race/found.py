@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from benchmarks.race.choosers import AFTER, BUDGETS
-from benchmarks.race.kept import METRICS, Kept
+from benchmarks.race.kept import METRICS, UNTUNED, Kept
 from study.analysis.rule import SHARE_OF_NLL
 from study.answer.confirmation import BASELINE
 from study.schema.objective import RAW, TEMPERATURE, plain_name
@@ -47,13 +47,15 @@ def cells(kept: Kept) -> dict[str, dict[str, Cell]]:
     return found
 
 
-def words(of: Iterable[Cell]) -> Counter[str]:
-    return Counter(cell.word for cell in of)
+def words(of: Mapping[str, Cell]) -> Counter[str]:
+    """How many methods have which word, without the untuned cross-entropy."""
+    return Counter(cell.word for label, cell in of.items() if label != UNTUNED)
 
 
 def decided(of: Mapping[str, Cell]) -> float:
     """The share of methods with a word other than `not told apart`."""
-    return 1 - words(of.values())[NOT_TOLD] / len(of)
+    found = words(of)
+    return 1 - found[NOT_TOLD] / found.total()
 
 
 def inside(

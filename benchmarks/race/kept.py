@@ -1,8 +1,8 @@
 """What the page needs of a finished race, in two small files: per-sample scores, and trials.
 
-Of every confirmed network and test sample: the confidence, whether it is right, and what gives NLL
-and Brier score, each in a byte or less, on a logarithmic scale where it is small. Means of 7,500
-samples are those of the network to about 1e-4 (`Kept.off`).
+Of a confirmed network and each test sample: its confidence, whether it is right, and what NLL and
+Brier score need beside, each in a byte or less, on a logarithmic scale. Intervals are computed from
+these; values are the ledger's.
 """
 
 from __future__ import annotations
@@ -21,7 +21,14 @@ import numpy as np
 import torch
 
 from benchmarks.race import choosers
-from study.answer.confirmation import Confirmed, Results, results_of
+from study.answer.confirmation import (
+    BASELINE,
+    DEFAULT,
+    Confirmation,
+    Confirmed,
+    Results,
+    results_of,
+)
 from study.answer.networks import networks_on_test
 from study.engine.candidates import best_of_each
 from study.schema.matters import matters_in
@@ -36,6 +43,7 @@ from study.uncertainty.worlds import Resampled
 from trainables.machine import in_threads
 from trainables.metrics.binned import equal_width_index
 
+UNTUNED = "cross_entropy, untuned"  # a method's name on the page: the study's own settings
 METRICS = {
     RAW: ("accuracy", "nll", "brier", "ece"),
     TEMPERATURE: ("ts_nll", "ts_brier", "ts_ece"),  # which leaves the accuracy
@@ -149,7 +157,8 @@ class Kept:
 
     @property
     def methods(self) -> list[str]:
-        return list(self.facts["best"])
+        """The methods that were searched."""
+        return [name for name in self.facts["best"] if name != UNTUNED]
 
     def row(self, name: str) -> Mapping[str, Any]:
         found: Mapping[str, Any] = self.facts["rows"][name]
@@ -176,7 +185,7 @@ class Kept:
 
     @property
     def off(self) -> float:
-        """The most by which a network's NLL, Brier or ECE here is off what the ledger has."""
+        """The most by which the scores' NLL or Brier of a network is off what the ledger has."""
         worst = 0.0
         for (row, form), of in self.scores.items():
             for scores, known in zip(of, self.row(row)["test"], strict=True):
@@ -208,10 +217,9 @@ def keep(directory: Path, folder: Path) -> Path:
     if confirmation is None or not confirmation.finished:
         raise SystemExit(f"{directory}: not confirmed. Run `{study.command('confirm')}` first.")
     # As trained, then with its temperature, of each method in turn.
-    trials = [one.setting for one in best_of_each(found.ranking)]
-    by_setting = {row.candidate.setting: row.name for row in confirmation.rows if row.candidate}
-    names = [by_setting[one] for one in trials]
+    names = [_row_of(found, one.name) for one in best_of_each(found.ranking)]
     best = dict(zip(study.labels, zip(names[::2], names[1::2], strict=True), strict=True))
+    best[UNTUNED] = (_untuned(confirmation),) * 2
     taken = choosers.taken(study)
     front = [_row_of(found, name) for name in choosers.front_of(study)]
     chosen = {
@@ -266,6 +274,14 @@ def _row_of(found: Results, trial: str) -> str:
     raise SystemExit(
         f"{trial} is not confirmed: `calstudy confirm {found.study.name} --trial {trial}`."
     )
+
+
+def _untuned(confirmation: Confirmation) -> str:
+    """The row of cross-entropy at the study's own settings."""
+    for row in confirmation.rows:
+        if row.label.startswith(BASELINE) and row.label.endswith(DEFAULT):
+            return row.name
+    raise SystemExit(f"{confirmation.study.name} has no default of {BASELINE}")
 
 
 def _facts(row: Confirmed, kept: Iterable[str]) -> dict[str, Any]:

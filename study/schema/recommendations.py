@@ -117,8 +117,13 @@ def kept_values(
     return {
         path: was[path]
         for path, value in today.items()
-        if path in was and was[path] != value and path not in named
+        if path in was and _listed(was[path]) != _listed(value) and path not in named
     }
+
+
+def _listed(value: Any) -> Any:
+    """A tuple as the list that a file has of it."""
+    return list(value) if isinstance(value, tuple) else value
 
 
 def as_recorded(

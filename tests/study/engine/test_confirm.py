@@ -611,6 +611,15 @@ def test_each_method_is_confirmed_beside_named_trials_and_no_default_joins(tmp_p
     assert added == ["mbls_0000_default"]
 
 
+def test_a_method_with_a_list_among_its_settings_is_confirmed(tmp_path: Path) -> None:
+    """focal_scheduled's steps: a list in the file of a study that began, a tuple in the method."""
+    searched = search(tmp_path, told={"focal_scheduled": [(0.95, 0.02), (0.97, 0.01)]})
+    study = open_study(searched.name, str(tmp_path))
+    spec = confirming_spec(results_of(study), Asked())
+    assert next(variant.label for variant in spec.variants).startswith("focal_scheduled_")
+    assert study.spec.variant("focal_scheduled").kept == ()
+
+
 def test_a_set_may_come_later_and_may_not_become_another(
     storage: Path, tmp_path: Path, approved: Approved
 ) -> None:
