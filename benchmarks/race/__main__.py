@@ -130,7 +130,8 @@ def main() -> None:
     PAGE.write_text(filled(PAGE.read_text(), tables))
     matters = {name: kept.facts["matters"] for name, kept in races.items()}
     forest.draw(PAGE.with_suffix(".png"), found, matters)
-    print(f"written: {PAGE}, {PAGE.with_suffix('.png')}")
+    forest.draw(PAGE.with_name("found_nll.png"), found, matters, ["nll"])  # for README
+    print(f"written: {PAGE} and its figures")
     if options.again is not None:
         name = options.again.name.removeprefix("race_")
         second = Kept.read(keep(options.again, options.again.parent / "kept"))

@@ -44,21 +44,22 @@ def taken(study: Study) -> dict[str, dict[int, str]]:
     """
     ranking = Ranking(study, study.records())
     spaces = {one.label: dict(one.space.distributions) for one in study.spec.variants}
+    every = ranking.records.complete
+    # With all trials there is nothing left to propose.
+    first = joint(spaces, study.objectives, every, BUDGETS[-2] * len(spaces))
     found: dict[str, dict[int, str]] = {name: {} for name in CHOOSERS if name != AFTER}
     for budget in BUDGETS:
         counted = [one for one in ranking.eligible if one.number < budget]
-        measured = [
-            one
-            for one in ranking.records.complete
-            if one.number < budget and one.name not in ranking.refused
-        ]
+        measured = [one for one in every if one.number < budget and one.name not in ranking.refused]
         found[ACCURACY][budget] = max(measured, key=lambda one: one.metrics["accuracy"]).name
         found[ECE][budget] = min(measured, key=lambda one: one.metrics["ece"]).name
         knee = ranking.knee_among(counted)
         assert knee is not None
         found[KNEE][budget] = knee.name
         found[BEFORE][budget] = _by_rule(study, counted).name
-        names = set(joint(spaces, study.objectives, ranking.records.complete, budget * len(spaces)))
+        names = set(first[: budget * len(spaces)])
+        if budget == BUDGETS[-1]:
+            names = {one.name for one in every}
         found[JOINT][budget] = _by_rule(
             study, [one for one in ranking.eligible if one.name in names]
         ).name

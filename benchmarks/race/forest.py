@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
@@ -22,16 +22,18 @@ Cells = Mapping[str, Mapping[str, Cell]]  # by metric and method
 
 @our_settings()
 def draw(
-    path: Path, races: Mapping[str, Cells], matters: Mapping[str, Mapping[str, float]]
+    path: Path,
+    races: Mapping[str, Cells],
+    matters: Mapping[str, Mapping[str, float]],
+    metrics: Sequence[str] = COMPARED[RAW],
 ) -> None:
     """A column for each race, a row for each metric. matters: by race and metric."""
     methods = list(next(iter(races.values()))["nll"])
-    metrics = COMPARED[RAW]
     figure = new_figure()
     figure.set_size_inches(1.3 + 1.75 * len(races), len(metrics) * (0.45 + 0.15 * len(methods)))
     grid = figure.subplots(len(metrics), len(races), sharex=True, sharey=True, squeeze=False)
     for column, (race, cells) in enumerate(races.items()):
-        grid[0, column].set_title(race, fontsize=TEXT)
+        grid[0, column].set_title(race.replace("_", " "), fontsize=TEXT)
         for row, metric in enumerate(metrics):
             axes = grid[row, column]
             _draw_cells(axes, metric, methods, cells, matters[race])
