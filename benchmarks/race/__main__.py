@@ -21,7 +21,7 @@ from benchmarks.race import forest
 from benchmarks.race.choosers import BUDGETS
 from benchmarks.race.found import COMPARED, Cell, cells, decided, inside, regrets, words
 from benchmarks.race.kept import Kept, keep
-from study.schema.objective import RAW
+from study.schema.objective import RAW, plain_name
 from study.uncertainty.words import AS_GOOD, BETTER, NOT_TOLD, WORSE
 from trainables.metrics import describe
 
@@ -40,16 +40,21 @@ def summary(found: dict[str, Cells]) -> str:
             for metric in form:
                 count = words(of[metric])
                 lines.append(
-                    f"| {race} | {describe(metric).label} |"
+                    f"| {race} | {heading(metric)} |"
                     f" {' | '.join(str(count[word]) for word in WORDS)} |"
                 )
     return "\n".join(lines)
 
 
+def heading(metric: str) -> str:
+    after = " after T" if metric != plain_name(metric) else ""
+    return f"{describe(metric).label}{after}"
+
+
 def table(kept: Kept, of: Cells) -> str:
     """Each method less cross-entropy, in thousandths, with the cost of a training."""
     names = [metric for form in COMPARED.values() for metric in form]
-    heads = [describe(name).label for name in names]
+    heads = [heading(name) for name in names]
     lines = [f"| method | {' | '.join(heads)} | CPU s |", "|---|" + "---|" * len(names) + "---:|"]
     seconds = kept.facts["seconds"]
     for label in kept.facts["best"]:
@@ -93,11 +98,11 @@ def choices(kept: Kept) -> str:
 def filled(page: str, tables: dict[str, str]) -> str:
     """The page with each table between its two marks."""
     for name, text in tables.items():
-        begin, end = f"<!-- {name} -->\n", "\n<!-- end -->"
+        begin, end = f"<!-- {name} -->\n", "<!-- end -->"
         before, found, rest = page.partition(begin)
         if not found:
-            raise SystemExit(f"{PAGE} has no place for `{name}`: {begin.strip()}{end}")
-        page = before + begin + text + end + rest.partition(end)[2]
+            raise SystemExit(f"{PAGE} has no place for `{name}`: {begin}{end}")
+        page = f"{before}{begin}{text}\n{end}{rest.partition(end)[2]}"
     return page
 
 
