@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -9,8 +15,7 @@ from optuna.distributions import BaseDistribution, FloatDistribution
 
 from benchmarks.race import __main__ as race
 from benchmarks.race import choosers
-from benchmarks.race.found import cells
-from benchmarks.race.kept import METRICS, Kept, Scores
+from benchmarks.race.kept import METRICS, UNTUNED, Kept, Scores
 from study.schema.objective import RAW, TEMPERATURE
 from study.store.trials import TrialRecord
 from study.uncertainty.methods import NetworkPredictions, compare_methods
@@ -89,18 +94,59 @@ def test_one_search_over_all_methods_takes_each_trial_once() -> None:
     assert sum(name.startswith("focal") for name in first) > 8  # it has learnt which is better
 
 
-def test_the_page_is_what_is_kept() -> None:
-    """Without training: every table of the page, from benchmarks/results/race."""
-    page = race.PAGE.read_text()
-    races = {
-        one.stem.removeprefix("race_"): Kept.read(one) for one in sorted(race.KEPT.glob("*.json"))
-    }
-    assert races
-    found = {name: cells(kept) for name, kept in races.items()}
-    tables = {"summary": race.summary(found)}
-    for name, kept in races.items():
-        assert kept.off < 0.02 and kept.facts["sizes"]["test"] >= 7500
-        assert len(kept.methods) == 17 and kept.facts["searched"] > 400
-        assert all(len(row["test"]) == 12 for row in kept.facts["rows"].values())
-        tables |= {name: race.table(kept, found[name]), f"{name} choosers": race.choices(kept)}
-    assert race.filled(page, tables) == page
+# ---- the page ------------------------------------------------------------------------------------
+
+RACES = sorted(race.KEPT.glob("*.json"))
+CELL = re.compile(r"([+-]\d+) \(([+-]\d+), ([+-]\d+)\) (.+)")
+COLUMNS = ("nll", "brier", "ece", "ts_nll", "ts_brier", "ts_ece")
+
+
+def rows_of(name: str) -> list[list[str]]:
+    """The rows of a table of the page, without its heading."""
+    table = race.PAGE.read_text().split(f"<!-- {name} -->\n")[1].split("<!-- end -->")[0]
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()[2:]]
+
+
+def word_of(low: int, high: int, matters: float) -> set[str]:
+    """The words that an interval in whole thousandths allows: docs/uncertainty.md."""
+    found = set()
+    for first in (low - 0.5, low + 0.5):
+        for last in (high - 0.5, high + 0.5):
+            if -matters <= first and last <= matters:
+                found.add("as good")
+            elif first <= 0 <= last:
+                found.add("not told apart")
+            else:
+                found.add("worse" if first > 0 else "better")
+    return found
+
+
+@pytest.mark.parametrize("file", RACES, ids=[file.stem for file in RACES])
+def test_the_page_says_what_the_ledger_has_and_words_that_its_intervals_allow(file: Path) -> None:
+    facts = json.loads(file.read_text())
+    assert facts["sizes"]["test"] >= 7500 and len(facts["best"]) == 18
+    assert all(len(row["test"]) == 12 for row in facts["rows"].values())
+    rows = rows_of(file.stem.removeprefix("race_"))
+    assert [row[0] for row in rows] == list(facts["best"])
+    counts: dict[str, Counter[str]] = {metric: Counter() for metric in COLUMNS}
+    for label, *cells, _ in rows:
+        for metric, cell in zip(COLUMNS, cells, strict=True):
+            place = metric.startswith("ts_")
+            values = [mean_of(facts, one, metric, place) for one in (label, "cross_entropy")]
+            if label == "cross_entropy":
+                assert cell == f"{1000 * values[0]:.0f}"
+                continue
+            read = CELL.fullmatch(cell)
+            assert read is not None
+            assert float(read[1]) == pytest.approx(1000 * (values[0] - values[1]), abs=0.501)
+            matters = 1000 * facts["matters"][metric.removeprefix("ts_")]
+            assert read[4] in word_of(int(read[2]), int(read[3]), matters)
+            if label != UNTUNED:
+                counts[metric][read[4]] += 1
+    said = [row[2:] for row in rows_of("summary") if row[0] == file.stem.removeprefix("race_")]
+    assert said == [[str(count[word]) for word in race.WORDS] for count in counts.values()]
+
+
+def mean_of(facts: dict[str, Any], label: str, metric: str, place: bool) -> float:
+    row = facts["rows"][facts["best"][label][place]]
+    return float(np.mean([seed[metric] for seed in row["test"]]))
