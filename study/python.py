@@ -296,8 +296,8 @@ class Study:
 
         A study without a search is its own: it is measured as it is, and returned.
 
-        top: so many; pareto: the front, the default; each: each method's best; trials: these.
-        wait, nodes, slots: as of `run`.
+        top: so many; pareto: the front, the default; each: each method's best; trials: these. wait,
+        nodes, slots: as of `run`.
         """
         options = option_words(
             top=top,
@@ -462,9 +462,7 @@ def _level(interval: float) -> float:
 
 
 def _served(temperature: bool | None) -> list[str]:
-    if temperature is None:
-        return []
-    return ["--temperature" if temperature else "--raw"]
+    return [] if temperature is None else ["--temperature" if temperature else "--raw"]
 
 
 def _text(path: str | Path | None) -> str | None:

@@ -1,5 +1,6 @@
 """Which trials of a search are confirmed, and that what is confirmed is not flattered."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,12 +9,14 @@ from pytest import MonkeyPatch
 from scipy.stats import ks_2samp
 
 from study.analysis.ranking import Ranking
-from study.answer.confirmation import Confirmed, moments
+from study.answer.confirmation import Confirmed, moments, results_of
 from study.engine import candidates
-from study.engine.candidates import best, best_of_each
+from study.engine.candidates import Asked, best, best_of_each, confirming_spec
 from study.schema.objective import Objective
+from study.store.study import open_study
 from study.store.trials import TrialRecord
 from study.uncertainty import bootstrap
+from tests.study.engine.test_confirm import recorded, search
 from tests.study.made import trials_of, unwritten_study
 from trainables.metrics.binned import expected_calibration_error
 
@@ -127,3 +130,33 @@ def test_each_method_has_its_best_as_trained_and_with_its_temperature() -> None:
         *("mbls/0000", "mbls/0000"),
         *("mmce/0000", "mmce/0000"),
     ]
+
+
+def test_each_method_is_confirmed_beside_named_trials_and_no_default_joins(tmp_path: Path) -> None:
+    told = {
+        "focal": [(0.95, 0.02), (0.97, 0.01)],
+        "mbls": [(0.9, 0.1), (0.96, 0.03)],
+        "label_smoothing": [(0.8, 0.1), (0.7, 0.2)],
+    }
+    searched = search(tmp_path, told=told)
+    asked = Asked(each=True, trials=("focal/0000",), seeds=12)
+    spec = confirming_spec(results_of(searched), asked)
+    labels = ["focal_0001", "mbls_0001", "label_smoothing_0000_default", "focal_0000_default"]
+    assert [variant.label for variant in spec.variants] == [*labels, "cross_entropy_default"]
+    assert spec.trials == 12
+    directory = tmp_path / "small-confirm"
+    recorded(spec, directory)
+    # Resumed as it was; candidates chosen in another way bring the defaults.
+    assert confirming_spec(results_of(searched), Asked()) == spec
+    more = confirming_spec(results_of(searched), Asked(trials=("mbls/0000",)))
+    added = [variant.label for variant in more.variants][len(spec.variants) :]
+    assert added == ["mbls_0000_default"]
+
+
+def test_a_method_with_a_list_among_its_settings_is_confirmed(tmp_path: Path) -> None:
+    """focal_scheduled's steps: a list in the file of a study that began, a tuple in the method."""
+    searched = search(tmp_path, told={"focal_scheduled": [(0.95, 0.02), (0.97, 0.01)]})
+    study = open_study(searched.name, str(tmp_path))
+    spec = confirming_spec(results_of(study), Asked())
+    assert next(variant.label for variant in spec.variants).startswith("focal_scheduled_")
+    assert study.spec.variant("focal_scheduled").kept == ()

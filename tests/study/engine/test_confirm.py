@@ -590,36 +590,6 @@ def test_what_is_the_same_from_fresh_seeds_is_retrained_once(tmp_path: Path) -> 
     assert [variant.label for variant in third.variants] == [*labels, "focal_0001"]
 
 
-def test_each_method_is_confirmed_beside_named_trials_and_no_default_joins(tmp_path: Path) -> None:
-    told = {
-        "focal": [(0.95, 0.02), (0.97, 0.01)],
-        "mbls": [(0.9, 0.1), (0.96, 0.03)],
-        "label_smoothing": [(0.8, 0.1), (0.7, 0.2)],
-    }
-    searched = search(tmp_path, told=told)
-    asked = Asked(each=True, trials=("focal/0000",), seeds=12)
-    spec = confirming_spec(results_of(searched), asked)
-    labels = ["focal_0001", "mbls_0001", "label_smoothing_0000_default", "focal_0000_default"]
-    assert [variant.label for variant in spec.variants] == [*labels, "cross_entropy_default"]
-    assert spec.trials == 12
-    directory = tmp_path / "small-confirm"
-    recorded(spec, directory)
-    # Resumed as it was; candidates chosen in another way bring the defaults.
-    assert confirming_spec(results_of(searched), Asked()) == spec
-    more = confirming_spec(results_of(searched), Asked(trials=("mbls/0000",)))
-    added = [variant.label for variant in more.variants][len(spec.variants) :]
-    assert added == ["mbls_0000_default"]
-
-
-def test_a_method_with_a_list_among_its_settings_is_confirmed(tmp_path: Path) -> None:
-    """focal_scheduled's steps: a list in the file of a study that began, a tuple in the method."""
-    searched = search(tmp_path, told={"focal_scheduled": [(0.95, 0.02), (0.97, 0.01)]})
-    study = open_study(searched.name, str(tmp_path))
-    spec = confirming_spec(results_of(study), Asked())
-    assert next(variant.label for variant in spec.variants).startswith("focal_scheduled_")
-    assert study.spec.variant("focal_scheduled").kept == ()
-
-
 def test_a_set_may_come_later_and_may_not_become_another(
     storage: Path, tmp_path: Path, approved: Approved
 ) -> None:
