@@ -260,7 +260,7 @@ def keep(directory: Path, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     written = folder / f"{study.name}.json"
     written.with_suffix(".npz.xz").write_bytes(lzma.compress(file.getvalue(), preset=6))
-    written.write_text(json.dumps(facts, indent=1) + "\n")
+    written.write_text(json.dumps(facts) + "\n")
     return written
 
 
