@@ -32,12 +32,11 @@ ECE = "lowest ECE"
 KNEE = "knee of the front"
 JOINT = "one TPE over all methods, then the rule"
 BEFORE = "answer before confirming"
-AFTER = "answer after confirming the front, 3 seeds"
-CHOOSERS = (ACCURACY, ECE, KNEE, JOINT, BEFORE, AFTER)
+CHOOSERS = (ACCURACY, ECE, KNEE, JOINT, BEFORE)
 
 
 def taken(study: Study) -> dict[str, dict[int, str]]:
-    """The trial that each chooser takes, by the trials a method had; AFTER: those that it confirms.
+    """The trial that each chooser takes, by how many trials each method had.
 
     Each but JOINT chooses among the first trials of each method. Optuna's best trials are among all
     but those that guess.
@@ -47,7 +46,7 @@ def taken(study: Study) -> dict[str, dict[int, str]]:
     every = ranking.records.complete
     # With all trials there is nothing left to propose.
     first = joint(spaces, study.objectives, every, BUDGETS[-2] * len(spaces))
-    found: dict[str, dict[int, str]] = {name: {} for name in CHOOSERS if name != AFTER}
+    found: dict[str, dict[int, str]] = {name: {} for name in CHOOSERS}
     for budget in BUDGETS:
         counted = [one for one in ranking.eligible if one.number < budget]
         measured = [one for one in every if one.number < budget and one.name not in ranking.refused]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.race.choosers import AFTER, BUDGETS
+from benchmarks.race.choosers import BUDGETS
 from benchmarks.race.kept import METRICS, UNTUNED, Kept
 from study.analysis.rule import SHARE_OF_NLL
 from study.answer.confirmation import BASELINE
@@ -19,6 +19,7 @@ from study.uncertainty.words import NOT_TOLD, level_of_each, word_for
 
 COMPARED = {RAW: ("nll", "brier", "ece"), TEMPERATURE: ("ts_nll", "ts_brier", "ts_ece")}
 CELLS = [name for of in METRICS.values() for name in of]
+AFTER = "answer after confirming the front, 3 seeds"
 EVERYTHING = "answer after confirming all rows, 12 seeds"
 
 

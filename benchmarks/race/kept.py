@@ -152,10 +152,6 @@ class Kept:
     scores: Mapping[tuple[str, str], list[Scores]]
 
     @property
-    def name(self) -> str:
-        return str(self.facts["name"])
-
-    @property
     def methods(self) -> list[str]:
         """The methods that were searched."""
         return [name for name in self.facts["best"] if name != UNTUNED]

@@ -147,6 +147,20 @@ def test_the_page_says_what_the_ledger_has_and_words_that_its_intervals_allow(fi
     assert said == [[str(count[word]) for word in race.WORDS] for count in counts.values()]
 
 
+@pytest.mark.parametrize("file", RACES, ids=[file.stem for file in RACES])
+def test_a_regret_is_what_the_ledger_has(file: Path) -> None:
+    """Wrong predictions and ECE in hundredths, less those of the best row measured as trained."""
+    rows = json.loads(file.read_text())["rows"]
+    sums = {
+        name: np.mean([100 * (1 - one["accuracy"] + one["ece"]) for one in row["test"]])
+        for name, row in rows.items()
+        if RAW in row["kept"]
+    }
+    for *_, taken, regret in rows_of(f"{file.stem.removeprefix('race_')} choosers"):
+        said = float(regret.split()[0])
+        assert said == pytest.approx(sums[taken] - min(sums.values()), abs=0.0501)
+
+
 def mean_of(facts: dict[str, Any], label: str, metric: str, place: bool) -> float:
     row = facts["rows"][facts["best"][label][place]]
     return float(np.mean([seed[metric] for seed in row["test"]]))
