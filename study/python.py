@@ -15,7 +15,14 @@ from search_spaces import strict_yaml
 from study.notebook.keys import parsed_keys
 from study.notebook.places import Place
 from study.notebook.process import run_command
-from study.notebook.shown import Answer, Plan, in_commas
+from study.notebook.shown import (
+    Answer,
+    Plan,
+    in_commas,
+    level_of,
+    served_words,
+    text_or_none,
+)
 from study.schema.arguments import differing_lines
 from study.schema.errors import SpecError
 from study.store import study as store
@@ -83,7 +90,7 @@ class Study:
 
         storage: default: $CALSTUDY_STORAGE, else ./studies. Raises SpecError if there is none.
         """
-        found = store.open_study(str(study), _text(storage))
+        found = store.open_study(str(study), text_or_none(storage))
         return cls(found.directory.absolute(), None)
 
     @classmethod
@@ -97,11 +104,11 @@ class Study:
         from study.schema.reading import parse_spec
 
         if isinstance(spec, Mapping):
-            parsed = parsed_keys(spec, _text(storage))
+            parsed = parsed_keys(spec, text_or_none(storage))
         else:
             parsed = parse_spec(Path(spec))
-        read, _ = store.begun(parsed, _text(storage))
-        root = store.storage_root(_text(storage), read.storage)
+        read, _ = store.begun(parsed, text_or_none(storage))
+        root = store.storage_root(text_or_none(storage), read.storage)
         return cls(root / read.name, read, parsed.file_name)
 
     # ---- what it is ------------------------------------------------------------------------------
@@ -274,7 +281,7 @@ class Study:
         if temperature is not None:
             seen = seen.served_as(TEMPERATURE if temperature else RAW)
         check_given_matters(seen)
-        found = answer_of(results_of(seen), _level(interval))
+        found = answer_of(results_of(seen), level_of(interval))
         return Answer(**vars(found), afterwards=seen.afterwards or "")
 
     def confirm(
@@ -284,7 +291,12 @@ class Study:
         pareto: bool = False,
         each: bool = False,
         trials: Sequence[str] = (),
+        candidates: int | None = None,
         seeds: int | None = None,
+        until: float | None = None,
+        at_most: int | None = None,
+        trainings: int | None = None,
+        defaults: bool = False,
         address: str | None = None,
         wait: str | None = None,
         nodes: int | None = None,
@@ -296,15 +308,21 @@ class Study:
 
         A study without a search is its own: it is measured as it is, and returned.
 
-        top: so many; pareto: the front, the default; each: each method's best; trials: these. wait,
-        nodes, slots: as of `run`.
+        top: so many; pareto: the front; each: each method's best; trials: these; default: the front
+        and `candidates` lowest sums. seeds: of each; default: a race, with until, at_most,
+        trainings and defaults as of `calstudy confirm`. wait, nodes, slots: as of `run`.
         """
         options = option_words(
             top=top,
             pareto=pareto,
             each=each,
             trial=trials,
+            candidates=candidates,
             seeds=seeds,
+            until=until,
+            at_most=at_most,
+            trainings=trainings,
+            defaults=defaults,
             address=address,
             wait=wait,
             nodes=nodes,
@@ -360,7 +378,7 @@ class Study:
         from study.commands.figures import draw_figures
         from study.terminal.console import check_resamples
 
-        level = _level(interval)
+        level = level_of(interval)
         try:
             check_resamples(bootstrap, level)
         except UsageError as error:
@@ -394,7 +412,7 @@ class Study:
             objectives=in_commas(objectives),
             tracking=tracking,
         )
-        lines = self._of_study("export", [*options, *_served(temperature)])
+        lines = self._of_study("export", [*options, *served_words(temperature)])
         found = re.search(rf"models:/{re.escape(name)}/\d+", "\n".join(lines))
         assert found is not None
         return found[0]
@@ -448,22 +466,3 @@ class Study:
             file = Path(folder) / self._file_name
             file.write_text(strict_yaml.dump(self.spec.to_mapping()), encoding="utf-8")
             yield file
-
-
-def _level(interval: float) -> float:
-    """The level of intervals as a fraction."""
-    if not 50 < interval < 100:
-        raise FieldError(
-            "interval",
-            f"{interval:g} is not between 50 and 100 (both excluded)",
-            "Write a percentage: 90 for 90% intervals.",
-        )
-    return interval / 100
-
-
-def _served(temperature: bool | None) -> list[str]:
-    return [] if temperature is None else ["--temperature" if temperature else "--raw"]
-
-
-def _text(path: str | Path | None) -> str | None:
-    return None if path is None else str(path)

@@ -8,6 +8,7 @@ studies.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -62,6 +63,13 @@ def in_units(study: Study, record: TrialRecord) -> dict[str, float]:
     if nll not in found and nll in record.metrics:
         found[nll] = SHARE_OF_NLL * record.metrics[nll] / nll_unit(study)
     return found
+
+
+def mean_trial(label: str, seeds: Sequence[TrialRecord]) -> TrialRecord:
+    """Complete trials as one, with the mean of each metric that all of them have."""
+    names = [name for name in seeds[0].metrics if all(name in one.metrics for one in seeds)]
+    means = {name: statistics.fmean(one.metrics[name] for one in seeds) for name in names}
+    return TrialRecord(label, 0, "complete", dict(seeds[0].params), means)
 
 
 def nll_unit(study: Study) -> float:

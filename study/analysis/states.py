@@ -37,7 +37,7 @@ class Snapshot:
     """A study at one moment. alive: whether a driver runs it. states: by trial, keys of WORDS."""
 
     alive: bool
-    planned: int  # of each method
+    planned: Mapping[str, int]  # by method
     records: Trials
     states: Mapping[str, str]
     ranking: Ranking
@@ -47,13 +47,13 @@ class Snapshot:
         ranking = Ranking(study, records)
         states = {each.name: state_now(study, each, alive) for each in records}
         states |= dict.fromkeys(ranking.by_rule, "set_aside")
-        return cls(alive, study.planned, records, states, ranking)
+        return cls(alive, records.planned(study.planned), records, states, ranking)
 
     @property
     def counts(self) -> dict[str, Counts]:
         """The counts of each method, by label."""
         return {
-            label: count_states(self.planned, [self.states[record.name] for record in found])
+            label: count_states(self.planned[label], [self.states[record.name] for record in found])
             for label, found in self.records.by_label.items()
         }
 

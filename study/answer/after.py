@@ -44,6 +44,7 @@ from study.answer.phrases import (
     values_text,
     words_text,
 )
+from study.answer.raced import how_it_ended
 from study.answer.registering import registering
 from study.answer.said import Answer, Model, Values
 from study.answer.serving import other_way
@@ -101,7 +102,11 @@ def confirmed(found: Results, confirmation: Confirmation, level: float) -> Answe
     left = listed([names[label] for label in aside]) if aside else ""
     how = served(study) + ("; files of its confirmation are lost" if lost else "")
     parts = [
-        part("How it was selected", rule_text(study, choice.decision, many, names)),
+        part(
+            "How it was selected",
+            rule_text(study, choice.decision, many, names),
+            how_it_ended(confirmation) or "",
+        ),
         part("How sure", *_how_sure(study, row, model.test, level)),
         part(f"Beside {PLAIN}", *_beside(study, beside, models, words, networks)),
         part("Beside the other confirmed models", *others),

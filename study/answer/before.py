@@ -165,7 +165,7 @@ def _next(found: Results, choice: Choice) -> list[tuple[str, str]]:
 
 
 def _confirms(found: Results) -> tuple[str, str]:
-    does = "retrains the front with fresh seeds and opens the test split"
+    does = "retrains the best with fresh seeds and opens the test split"
     if found.confirmation is not None:
         does = "resumes the confirmation, which is not finished"
     elif can_confirm_itself(found.study) and found.missing is None:

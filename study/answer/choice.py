@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from study.analysis.ranking import Ranking, Reasons, rules_of, set_aside_line
-from study.analysis.rule import TakenTrial, decide
+from study.analysis.rule import TakenTrial, decide, mean_trial
 from study.analysis.selection import NotWorse, pick
-from study.answer.confirmation import DEFAULT, Confirmation, Confirmed, Results, moments
+from study.answer.confirmation import DEFAULT, Confirmation, Confirmed, Results
 from study.answer.phrases import counted
 from study.schema.objective import Objective
 from study.store.confirmed import RESTORE
@@ -167,9 +167,7 @@ def not_finished(lacking: int) -> str:
 
 def mean_of(row: Confirmed) -> TrialRecord:
     """The row as one trial, with means over seeds of its validation metrics."""
-    found = moments([record.metrics for record in row.records])
-    values = {name: value.mean for name, value in found.items()}
-    return TrialRecord(row.label, 0, "complete", dict(row.records[0].params), values)
+    return mean_trial(row.label, row.records)
 
 
 def median_seed(records: Sequence[TrialRecord], objective: Objective) -> TrialRecord:

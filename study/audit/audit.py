@@ -7,6 +7,7 @@ problem either.
 
 from __future__ import annotations
 
+from study.analysis.racing import places_of
 from study.analysis.states import Snapshot, summed
 from study.audit.evidence import Evidence, gather
 from study.audit.extensions import check_extensions
@@ -40,6 +41,8 @@ def audit(study: Study, tracking_uri: str, histories: float | None = None) -> Au
     ]
     if study.spec.early_stopping is not None:
         checks.append(check_rungs(facts, study.spec.early_stopping, whole))
+    if study.recorded.race is not None:
+        checks.append(_race(facts))
     if study.spec.extensions is not None:
         checks.append(check_extensions(facts))
     away = away_from_home(study)
@@ -74,10 +77,24 @@ def _identity(facts: Evidence) -> Check:
     return check
 
 
+def _race(facts: Evidence) -> Check:
+    """What was decided follows from the trials that ended before."""
+    recorded = facts.records.places
+    check = Check("race", "seeds given out as the rule of the race decides", len(recorded))
+    decided = places_of(facts.study, facts.records)
+    for label, place in recorded.items():
+        now = decided[label]
+        if place.seeds > now.seeds or (place != now and not place.goes_on):
+            problem = f"{place.seeds} seeds are recorded, and its trials decide {now.seeds}"
+            check.add_offender(label, problem, "restore the ledger from a backup")
+    return check
+
+
 def _ledger(facts: Evidence) -> Check:
     check = Check("ledger", "each planned trial once in the ledger", len(facts.records))
-    planned = facts.study.planned
+    wanted = facts.records.planned(facts.study.planned)
     for label, found in facts.records.by_label.items():
+        planned = wanted[label]
         fix = f"if the study ran with more, run {facts.goes_on} with `trials: {len(found)}`"
         for record in found[planned:]:
             problem = f"only {planned} trials of {label} were requested"

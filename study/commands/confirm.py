@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -37,6 +37,7 @@ from study.terminal.console import (
     tracking_option,
 )
 from study.terminal.layout import Table
+from study.terminal.racing import race_options
 from study.terminal.steps import Steps
 from study.terminal.waiting import wait_options
 
@@ -66,12 +67,9 @@ SHOWN_OF_SHIFT = (
     "--top",
     type=click.IntRange(min=1),
     metavar="K",
-    help=(
-        "K trials on validation: the answer, knee, ends of the front, then by share; then the next"
-        " front."
-    ),
+    help="The K trials with the lowest sums of the objectives on validation.",
 )
-@click.option("--pareto", is_flag=True, help="The Pareto front; the default the first time.")
+@click.option("--pareto", is_flag=True, help="The Pareto front.")
 @click.option(
     "--each",
     is_flag=True,
@@ -91,8 +89,9 @@ SHOWN_OF_SHIFT = (
     "--seeds",
     type=click.IntRange(min=1),
     metavar="S",
-    help="Fresh seeds per candidate; default: 3.",
+    help="Fresh seeds for each candidate, equally; default: they race.",
 )
+@race_options
 @click.option(
     "--dry-run", is_flag=True, help="Say what would be trained and measured, and do nothing."
 )
@@ -110,6 +109,7 @@ def confirm(
     each: bool,
     trials: tuple[str, ...],
     seeds: int | None,
+    race: dict[str, Any],
     dry_run: bool,
     address: str | None,
     wait: Wait,
@@ -121,10 +121,12 @@ def confirm(
 ) -> None:
     """Retrain candidates with fresh seeds, then open the test split.
 
-    Also retrains each method's default and cross-entropy. The test split is opened once per model,
-    and each opening is first recorded in the ledger. Results go to the study STUDY-confirm, next to
-    STUDY. To resume after an interruption (exit code 75), run the same command again; other
-    candidates or more seeds are added. Nothing is selected on test.
+    Candidates race: each has two seeds, then seeds go to those that may still be best, until none
+    is likely to be better. Also retrains cross-entropy's default; with --seeds, that of each
+    method. The test split is opened once per model, and each opening is first recorded in the
+    ledger. Results go to the study STUDY-confirm, next to STUDY. To resume after an interruption
+    (exit code 75), run the same command again; other candidates or more seeds are added. Nothing is
+    selected on test.
 
     A study in which no method has a search, without early stopping, is its own confirmation: when
     all its trials have ended they are measured, and nothing is trained again.
@@ -147,7 +149,8 @@ def confirm(
 
         opened = _opened(study, storage, moved, output)
         shown = ConsoleDisplay(output)
-        chosen = choose(opened, Asked(top, pareto, each, trials, seeds), shown)
+        asked = Asked(top, pareto, each, trials, seeds, **race)
+        chosen = choose(opened, asked, shown)
         work = chosen.work()
         slots = slots_here(chosen.spec, cpus) if address is None and work.trainings else None
         output.say(f"{opened.name}: {_work_line(work, slots)}")
@@ -202,12 +205,15 @@ def _work_line(work: Work, slots: int | None) -> str:
     opens = "all are measured on test"
     if work.openings:
         opens = f"opens the sealed test split, once for each of {counted(work.openings, 'model')}"
-    rows = (counted(len(work.candidates), "candidate"), counted(len(work.defaults), "default"))
-    count = len(work.candidates) + len(work.defaults)
+    if work.ends:
+        opens = f"then more where they decide, {work.ends}; opens test once for each model"
+    rows = {"candidate": work.candidates, "default": work.defaults}
+    count = sum(map(len, rows.values()))
     if not count:
         return f"nothing is retrained; {opens}"
-    line = f"{' + '.join(rows)} x {counted(work.seeds, 'seed')}"
-    line += f" = {counted(count * work.seeds, 'training')}"
+    line = " + ".join(counted(len(names), role) for role, names in rows.items() if names)
+    line += f" x {counted(work.seeds, 'seed')}"
+    line += f" = {counted(count * work.seeds, 'training')}{' first' * bool(work.ends)}"
     if work.trainings < count * work.seeds:
         line += f", {work.trainings or 'none'} left"
     if work.trainings and work.seconds:
@@ -249,6 +255,7 @@ def _both_ways(search: Study) -> list[str]:
 
 def _json(found: Confirmation, sizes: Sizes) -> dict[str, object]:
     from study.answer.confirmation import default_texts, moments
+    from study.answer.raced import how_it_ended
 
     texts = default_texts(found)
     rows = [
@@ -277,6 +284,7 @@ def _json(found: Confirmation, sizes: Sizes) -> dict[str, object]:
         "rows": rows,
         "front_on_test": _front_on_test(found),
         "shrinkage_compares": sizes.compared or None,
+        "race": how_it_ended(found),
     }
 
 
@@ -302,6 +310,7 @@ def _front_on_test(found: Confirmation) -> list[str]:
 
 def _print(found: Confirmation, sizes: Sizes) -> None:
     from study.answer.confirmation import default_notes
+    from study.answer.raced import how_it_ended
     from study.uncertainty.intervals import floor_note
 
     search = found.search
@@ -335,7 +344,8 @@ def _print(found: Confirmation, sizes: Sizes) -> None:
     console.say(_legend(found.study))
     compared = None if found.study.confirms_itself else sizes.compared
     noted = floor_note() if sizes.floors else None
-    said = [*found.cautions, compared, noted, *sizes.problems, *default_notes(found)]
+    said = [how_it_ended(found), *found.cautions, compared, noted, *sizes.problems]
+    said += default_notes(found)
     for line in filter(None, said):
         console.say(line)
     console.say(f"study: {found.study.directory}")

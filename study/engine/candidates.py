@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from study.analysis.pareto import front, rank
+from study.analysis.pareto import measured_in
 from study.analysis.ranking import Ranking, set_aside_line
-from study.analysis.rule import decide
+from study.analysis.rule import decide, in_units
 from study.answer.confirmation import (
     BASELINE,
     DEFAULT,
@@ -23,8 +24,9 @@ from study.schema.reading import parse_mapping
 from study.schema.spec import StudySpec
 from study.schema.variant import Variant
 from study.store.confirmed import RESTORE, SUFFIX, can_confirm_itself, confirming_directory
+from study.store.recorded import FIRST, Race
 from study.store.study import Study
-from study.store.trials import TrialRecord
+from study.store.trials import TrialRecord, Trials
 from trainables.config import value_at
 from trainables.methods.cross_entropy import CrossEntropy
 from trainables.plain import Plain, Value
@@ -33,24 +35,41 @@ from trainables.problems import FieldError
 # Far above the trials of any search, so these seeds are fresh. The splits depend only on the
 # study's seed.
 FRESH = 1_000_000
-SEEDS = 3
+SEEDS = 3  # of each, where they do not race
+LOWEST = 8
 Entry = dict[str, Plain]  # of `methods:`
 
 
 @dataclass(frozen=True)
 class Asked:
-    """The requested trials, all of these: the best `top`, the front (`pareto`: the default), those
-    named, and the best of `each` method, of which defaults only cross-entropy's joins."""
+    """The requested trials, all of these: the `top` lowest sums of the answer's rule, the front
+    (`pareto`), those named, and the best of `each` method; by default the front and so many
+    `candidates` with the lowest sums.
+
+    seeds: of each. Without it they race: until, at_most, trainings as in `Race`. defaults: whether
+    other defaults than cross-entropy's join.
+    """
 
     top: int | None = None
     pareto: bool = False
     each: bool = False
     trials: tuple[str, ...] = ()
     seeds: int | None = None
+    candidates: int | None = None
+    until: float | None = None
+    at_most: int | None = None
+    trainings: int | None = None
+    defaults: bool = False
 
     @property
     def anything(self) -> bool:
         return self.top is not None or self.pareto or self.each or bool(self.trials)
+
+    @property
+    def race(self) -> dict[str, Any]:
+        """What is said of the race."""
+        said = {"until": self.until, "at_most": self.at_most, "trainings": self.trainings}
+        return {name: value for name, value in said.items() if value is not None}
 
 
 def confirms_itself(found: Results) -> bool:
@@ -62,9 +81,9 @@ def confirms_itself(found: Results) -> bool:
 def check_own(found: Results, asked: Asked) -> None:
     """Raise SpecError if other than the study's own trials are asked, or if not all have ended."""
     study = found.study
-    if asked.anything:
+    if asked.anything or asked.race or asked.candidates or asked.defaults:
         has = "has no search, so there is nothing to choose: its own trials are measured"
-        raise SpecError(study.name, "", has, "Leave out --top, --pareto, --each and --trial.")
+        raise SpecError(study.name, "", has, "Leave out what chooses trials or limits a race.")
     if asked.seeds not in (None, study.planned):
         has = f"has no search: its {study.planned} trials for each method are its seeds"
         mend = "Leave it out: all of them are measured."
@@ -77,9 +96,9 @@ def check_own(found: Results, asked: Asked) -> None:
         raise SpecError(study.name, "", f"{found.lacking:,} {verb} not ended", mend)
 
 
-def confirming_spec(found: Results, asked: Asked) -> StudySpec:
-    """The spec that retrains the requested candidates and earlier ones. Raises SpecError,
-    FieldError.
+def confirming_spec(found: Results, asked: Asked) -> tuple[StudySpec, Race | None]:
+    """The spec that retrains the requested candidates and earlier ones, and how they race; None:
+    each has as many seeds. Raises SpecError, FieldError.
 
     It is the search's spec with every searched value fixed; its trials are seeds.
     """
@@ -90,45 +109,89 @@ def confirming_spec(found: Results, asked: Asked) -> StudySpec:
             name, "", f"is itself a confirmation of '{search.spec.confirms}'", "Confirm that one."
         )
     before = _confirmation_before(found)
-    known = []
-    seeds = asked.seeds or SEEDS
-    if before is not None:
-        known = [variant.to_mapping() for variant in before.variants]
-        seeds = max(asked.seeds or 0, before.trials)
-    candidates = _chosen(found.ranking, asked) if asked.anything or before is None else []
+    known = [] if before is None else [one.to_mapping() for one in before.spec.variants]
+    chooses = asked.anything or asked.candidates is not None or before is None
+    candidates = _chosen(found.ranking, asked) if chooses else []
+    races = _races(before, candidates, asked)
+    entries = _with_wanted(known, candidates, search, asked, races)
+    race = _race(before, entries, asked) if races else None
+    raced = before is not None and before.recorded.race is not None
+    one_by_one = search.stack is None or races or raced
+    begun = 0 if found.confirmation is None else _most_begun(found.confirmation.records)
+    if race is not None:
+        seeds = max(race.at_most, begun)
+    else:
+        seeds = max(asked.seeds or SEEDS, begun)
+        if before is not None and not raced:
+            seeds = max(asked.seeds or 0, before.spec.trials)
     plain = {
         **search.spec.to_mapping(),
         "name": name + SUFFIX,
         "confirms": name,
         "serve": search.serves,
-        "methods": _with_wanted(known, candidates, search, asked),
+        "methods": entries,
         "search_space": {},
         "try_first": [],
         "search_optimizer": False,
         "first_seed": search.spec.first_seed + FRESH,
         "trials": seeds,
-        "stack": "off" if search.stack is None else search.spec.stack,
+        "stack": "off" if one_by_one else search.spec.stack,
         "early_stopping": None,
         "budget": None,  # what was selected is retrained to its end
         "keep_models": "all",  # all are measured on test, and the front is not known before
     }
-    begun = found.confirmation
     parsed = parse_mapping(plain, name + SUFFIX, search.directory)
-    return parsed.spec(None if begun is None else begun.study.recorded_spaces)
+    return parsed.spec(None if before is None else before.recorded_spaces), race
+
+
+def _races(before: Study | None, candidates: Sequence[TrialRecord], asked: Asked) -> bool:
+    """Whether candidates race: not if `seeds` are asked, not one alone, and not those that are only
+    named. What has begun goes on as it did."""
+    if asked.seeds is not None:
+        return False
+    if asked.race:
+        return True
+    if before is not None:
+        return before.recorded.race is not None
+    named_alone = asked.trials and not (asked.top or asked.pareto or asked.each)
+    return len(candidates) > 1 and not named_alone
+
+
+def _race(before: Study | None, entries: Sequence[Entry], asked: Asked) -> Race:
+    was = None if before is None else before.recorded.race
+    plain = [_label(entry) for entry in entries if entry["name"] == BASELINE]
+    also = [label for label in plain if label.endswith(DEFAULT)]
+    race = replace(was or Race(), **asked.race, also=also)
+    least = FIRST * len(entries)
+    if race.trainings is not None and race.trainings < least:
+        problem = f"{race.trainings} do not give {len(entries)} models {FIRST} seeds each"
+        raise FieldError("--trainings", problem, f"Allow {least}, or confirm fewer.")
+    return race
+
+
+def _most_begun(records: Trials) -> int:
+    return max(map(len, records.by_label.values()), default=0)
 
 
 def _with_wanted(
-    known: list[Entry], candidates: list[TrialRecord], search: Study, asked: Asked
+    known: list[Entry],
+    candidates: list[TrialRecord],
+    search: Study,
+    asked: Asked,
+    races: bool,
 ) -> list[Entry]:
     """Known entries, then the requested ones, then defaults; what agrees in all values once.
 
-    Resumed, it has the defaults that it had: all, or with `each` cross-entropy's alone.
+    Resumed, it has the defaults that it had: all, or cross-entropy's alone, as with `each` and in a
+    race without `defaults`.
     """
     defaults = {_label(entry): entry for entry in _defaults(search)}
     others = {label for label, entry in defaults.items() if entry["name"] != BASELINE}
     entries = list(known)
     labels = set(map(_label, known))
-    without_others = asked.each if asked.anything else bool(known) and not others & labels
+    without_others = (asked.each or races) and not asked.defaults
+    if known and not (asked.anything or asked.defaults):
+        without_others = not others & labels
     for record in candidates:
         label = candidate_label(record)
         default = defaults[default_label(record.label)]
@@ -149,13 +212,13 @@ def _with_wanted(
     return entries
 
 
-def _confirmation_before(found: Results) -> StudySpec | None:
+def _confirmation_before(found: Results) -> Study | None:
     search = found.study
     if found.missing:
         mend = f"{RESTORE}; or run the study under a new name, and confirm that."
         raise SpecError(search.name, "", found.missing, mend)
     if found.confirmation is not None:
-        return found.confirmation.study.spec
+        return found.confirmation.study
     directory = confirming_directory(search.directory)
     if (directory / "study.yaml").is_file():
         raise SpecError(
@@ -196,9 +259,11 @@ def _chosen(ranking: Ranking, asked: Asked) -> list[TrialRecord]:
         )
     found: list[TrialRecord] = []
     if asked.top is not None:
-        found += best(ranking, asked.top)
+        found += lowest(ranking, asked.top)
     if asked.pareto or not asked.anything:
         found += [*_first(ranking), *ranking.front]
+    if asked.candidates is not None or not asked.anything:
+        found += lowest(ranking, asked.candidates or LOWEST)
     if asked.each:
         found += best_of_each(ranking)
     return _distinct([*found, *named])
@@ -219,6 +284,15 @@ def _first(ranking: Ranking) -> list[TrialRecord]:
     return list({record.name: record for record in found if record is not None}.values())
 
 
+def lowest(ranking: Ranking, count: int) -> list[TrialRecord]:
+    """The trials of distinct values with the lowest sums of the answer's rule, which takes the
+    first. The front leaves out some that are not far behind in either objective."""
+    study = ranking.study
+    measured = measured_in(ranking.eligible, study.served)
+    ranked = sorted(measured, key=lambda one: math.fsum(in_units(study, one).values()))
+    return _distinct(ranked)[:count]
+
+
 def best_of_each(ranking: Ranking) -> list[TrialRecord]:
     """Each method's trials that the answer's rule takes: as trained, and with its temperature.
 
@@ -234,54 +308,6 @@ def best_of_each(ranking: Ranking) -> list[TrialRecord]:
             decision = decide(study.served_as(serves), allowed)
             found += [decision.taken] if decision is not None else []
     return found
-
-
-def best(ranking: Ranking, count: int) -> list[TrialRecord]:
-    """The best trials of distinct values, `count` or as many as there are.
-
-    The answer before a confirmation, the knee and the front; then the front of the rest, and so on.
-    A front that does not fit is spread: the answer, the knee, the ends, then by the share of
-    resamples in which a trial is on the front. Of two or more, the trial with the largest share is
-    never left out. Selected on validation, like everything.
-    """
-    left = list(ranking.eligible)
-    taken: list[TrialRecord] = []
-    first = _first(ranking)
-    while left and len(taken) < count:
-        layer = _distinct([*first, *front(left, ranking.study.objectives)])
-        settings = {record.setting for record in layer}
-        known = {record.setting for record in taken}
-        left = [record for record in left if record.setting not in settings]
-        fresh = [record for record in layer if record.setting not in known]
-        room = count - len(taken)
-        taken += fresh if len(fresh) <= room else _spread(ranking, fresh, first, room)
-        knee = ranking.knee_among(left)
-        first = [knee] if knee is not None else []
-    return taken
-
-
-def _spread(
-    ranking: Ranking, layer: Sequence[TrialRecord], first: Sequence[TrialRecord], room: int
-) -> list[TrialRecord]:
-    """`room` of a front's trials, `first` of all these."""
-    from study.uncertainty.bootstrap import analyse
-
-    objectives = ranking.study.objectives
-    wanted = [one.metric for one in objectives]
-    shares: dict[str, float] = {}
-    if not ranking.study.recorded.too_few("validation"):
-        shares = analyse(ranking.study, ranking.eligible, wanted=wanted, off_front=()).shares
-
-    def by_rank(record: TrialRecord) -> tuple[Any, ...]:
-        return -shares.get(record.name, 0.0), *rank(record, objectives)
-
-    by_share = sorted(layer, key=by_rank)
-    ends = [min(layer, key=lambda each: one.sign * each.metrics[one.metric]) for one in objectives]
-    known = [record for record in first if record in layer]
-    ordered = list({record.name: record for record in (*known, *ends, *by_share)}.values())
-    if room > 1 and by_share[0] not in ordered[:room]:
-        ordered.insert(room - 1, by_share[0])
-    return ordered[:room]
 
 
 # ---- as entries under `methods:` -----------------------------------------------------------------

@@ -75,14 +75,14 @@ def choose(search: Study, asked: Asked, display: Display) -> Chosen:
     is_own = confirms_itself(found)
     if is_own:
         check_own(found, asked)
-        spec = search.spec
+        spec, race = search.spec, None
     else:
         if found.lacking:
             left = f"{found.lacking:,} trials not done yet"
             display.say(f"{search.name} is not finished, {left}: its front may still change.")
         with display.steps() as step:
             step("choosing the candidates")
-            spec = confirming_spec(found, asked)
+            spec, race = confirming_spec(found, asked)
     refuse_changed_code(spec.extensions, found.records, search.name)
     prepared = prepare_data(spec, spec.name, display.steps(), search.recorded.data_digest)
     if prepared.digest != search.recorded.data_digest:
@@ -92,7 +92,7 @@ def choose(search: Study, asked: Asked, display: Display) -> Chosen:
         raise SpecError(spec.name, "data", *why)
     refuse_other_weights(spec, search.recorded.weights, spec.name)
     read_shifts(spec, prepared)  # a set is refused before anything is trained
-    return Chosen(found, spec, is_own)
+    return Chosen(found, spec, is_own, race)
 
 
 def confirm(
@@ -121,7 +121,17 @@ def confirm(
     else:
         root = search.directory.parent
         outcome = run_study(
-            spec, spec.name, root, uri, address, display, stopping, cpus, before, wait
+            spec,
+            spec.name,
+            root,
+            uri,
+            address,
+            display,
+            stopping,
+            cpus,
+            before,
+            wait,
+            race=chosen.race,
         )
     if stopping.requested():
         return outcome, None

@@ -6,32 +6,36 @@ import statistics
 from dataclasses import dataclass
 
 from study.answer.confirmation import Results, candidate_of, default_label
+from study.answer.raced import when_it_ends
 from study.schema.spec import StudySpec
+from study.store.recorded import FIRST, Race
 from study.store.trials import TrialRecord
 
 
 @dataclass(frozen=True)
 class Work:
-    """candidates, defaults: names of what is confirmed. seeds: of each. trainings: those left, and
-    their `seconds`, if any trial tells. openings: of the test split, one for each model that is
-    not measured yet."""
+    """candidates, defaults: names of what is confirmed. seeds: of each; in a race, at least.
+    trainings: those left, and their `seconds`, if any trial tells. openings: of the test split, one
+    for each model that is not measured yet; None: a race decides how many. ends: when it ends."""
 
     candidates: tuple[str, ...]
     defaults: tuple[str, ...]
     seeds: int
     trainings: int
     seconds: float | None
-    openings: int
+    openings: int | None
+    ends: str = ""
 
 
 @dataclass(frozen=True)
 class Chosen:
     """What is confirmed. spec: that retrains it; the study's own where `is_own`: it has no search,
-    and its own trials are measured."""
+    and its own trials are measured. race: how seeds are given out; None: each row has as many."""
 
     found: Results
     spec: StudySpec
     is_own: bool
+    race: Race | None = None
 
     def work(self) -> Work:
         before = self.found.confirmation
@@ -40,6 +44,7 @@ class Chosen:
             models = len(self.found.records.complete)
             return Work((), (), self.spec.trials, 0, 0.0, models - tested)
         searched = {record.name: record for record in self.found.records}
+        seeds = self.spec.trials if self.race is None else FIRST
         candidates: list[str] = []
         defaults: list[str] = []
         trainings = 0
@@ -50,14 +55,16 @@ class Chosen:
             trial = candidate_of(variant.to_mapping(), searched)
             (defaults if trial is None else candidates).append(trial.name if trial else label)
             done = () if before is None else before.records.finished.of(label)
-            left = self.spec.trials - len(done)
+            left = max(0, seeds - len(done))
             trainings += left
             openings += left + sum(record.state == "complete" for record in done)
             seconds += [self._seconds_of(label, trial)] * left
         known = None if None in seconds else sum(filter(None, seconds))
-        return Work(
-            tuple(candidates), tuple(defaults), self.spec.trials, trainings, known, openings
-        )
+        rows = tuple(candidates), tuple(defaults)
+        if self.race is None:
+            return Work(*rows, seeds, trainings, known, openings)
+        ends = when_it_ends(self.found.study, self.race)
+        return Work(*rows, seeds, trainings, known, None, ends)
 
     def _seconds_of(self, label: str, trial: TrialRecord | None) -> float | None:
         """About what a training takes: as its trial did, else those of its method, else all."""

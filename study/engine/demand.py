@@ -16,10 +16,10 @@ from study.store.study import Study
 from study.store.trials import Trials
 
 
-def may_be_asked(spec: StudySpec, label: str, asked: int, pending: int) -> int:
+def may_be_asked(spec: StudySpec, label: str, planned: int, asked: int, pending: int) -> int:
     """How many more trials of a method could begin now. asked: how many have begun; pending: of
     those proposed from results, how many have not ended."""
-    left = max(0, spec.trials - asked)
+    left = max(0, planned - asked)
     first = max(0, trials_without_results(spec, label) - asked)
     return int(min(left, first + max(0, most_pending(spec) - pending)))
 
@@ -31,8 +31,11 @@ def first_demand(
     where a budget limits them, which is known later. stored: the study, which knows its stacks."""
     if spec.budget is not None:
         return Counter(spec.needs.values())
-    asked = {one.label: len(records.of(one.label)) for one in spec.variants}
-    new = {label: may_be_asked(spec, label, count, 0) for label, count in asked.items()}
+    planned = records.under(one.label for one in spec.variants).planned(spec.trials)
+    new = {
+        label: may_be_asked(spec, label, count, len(records.of(label)), 0)
+        for label, count in planned.items()
+    }
     if stored is not None:
         new = Stacking(Study.of(stored.directory, spec, stored.recorded)).slots(new)
     # Of a stack one is as good as all.

@@ -38,7 +38,7 @@ from study.store.confirmed import matters_at_opening, recorded_openings
 from study.store.extensions import refuse_changed_code
 from study.store.home import check_home, home_of
 from study.store.own_data import as_recorded
-from study.store.recorded import Recorded
+from study.store.recorded import Race, Recorded
 from study.store.study import (
     EXTENSIONS,
     Study,
@@ -237,6 +237,7 @@ def record_spec(
     slots: Callable[[], int],
     opened: Study | None = None,
     retry: Retry | None = None,
+    race: Race | None = None,
 ) -> Study:
     """Write STUDY/study.yaml: the checked spec and recorded facts. Under the driver's lock.
 
@@ -261,10 +262,15 @@ def record_spec(
         if recorded_openings(stored):
             matters = matters_at_opening(stored)
             recorded = replace(recorded, matters_at_opening=matters)
+    if race is not None and recorded.race is not None:
+        race = replace(race, at_once=recorded.race.at_once)
+    elif race is not None:
+        race = replace(race, at_once=max(1, slots()))
     inputs = prepared.input_shape
     stack = stacks_of(spec, file_name, stored, prepared, slots).most
     recorded = replace(
         recorded,
+        race=race,
         stack=stack,
         data_digest=prepared.digest,
         classes=list(prepared.classes),
@@ -384,7 +390,9 @@ def is_trained(spec: StudySpec, directory: Path, opened: Study | None) -> bool:
         stored = reopened(directory, opened)
         if stored is not None:
             records = stored.records().under(variant.label for variant in spec.variants)
-            return not Study.of(directory, spec, stored.recorded).lacking(records)
+            # A race may be continued otherwise than it was.
+            raced = bool(records.places)
+            return not raced and not Study.of(directory, spec, stored.recorded).lacking(records)
     return False
 
 

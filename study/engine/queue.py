@@ -11,6 +11,7 @@ from study.analysis.ranking import Rules
 from study.engine.deaths import NO_REST, Rest
 from study.engine.demand import may_be_asked
 from study.engine.proposing import Proposer, most_pending
+from study.engine.seeds import Seeds
 from study.engine.stacking import Batch, Stacking, Turn
 from study.store.ledger import MAX_DEATHS, Ledger
 from study.store.study import Study
@@ -59,6 +60,7 @@ class Queue:
         self._slots = slots
         records = ledger.trials()
         self._asked = {label: len(found) for label, found in records.by_label.items()}
+        self._seeds = Seeds(study, ledger)
         self._proposer = Proposer(self._spec, rules, records)
         self._cap = most_pending(self._spec)
         self._stacking = Stacking(study)
@@ -79,7 +81,12 @@ class Queue:
     def outstanding(self) -> int:
         """Trials that were not handed out yet."""
         again = sum(len(group.open) for group in self._again)
-        return again + sum(max(0, self._spec.trials - asked) for asked in self._asked.values())
+        return again + sum(max(0, left) for left in self._left(self._asked).values())
+
+    @property
+    def most_outstanding(self) -> int:
+        """As many as may ever wait to be handed out."""
+        return max(self.outstanding, self._spec.trials * len(self._asked))
 
     def handed_out_at_once(self) -> Counter[str]:
         """By method, how many slots could be used now, were there enough."""
@@ -122,6 +129,9 @@ class Queue:
         """A trial has its result, from which the proposer learns."""
         self._pending[record.label].discard(record.number)
         self._proposer.see(record)
+        if line := self._seeds.look():
+            for listener in self._listeners:
+                listener.said(line)
 
     def _know(self, record: TrialRecord) -> None:
         if record.is_open and self._proposer.learns(record.label, record.number):
@@ -156,8 +166,7 @@ class Queue:
             if turn not in self._batches:
                 more = self._may_be_asked(turn)
                 counts = self._stacking.counts(self._asked, more)
-                left = {label: self._spec.trials - self._asked[label] for label in turn}
-                full = sum(self._stacking.counts(self._asked, left).values())
+                full = sum(self._stacking.counts(self._asked, self._left(turn)).values())
                 # A stack that only waits in advance waits until it is whole.
                 if not counts or (live >= self._slots() and sum(counts.values()) < full):
                     waits = True
@@ -180,7 +189,9 @@ class Queue:
 
     def _turns(self) -> list[Turn]:
         """Those that are not full; what is half asked comes first, then who has the fewest."""
-        asked = {label: count for label, count in self._asked.items() if count < self._spec.trials}
+        asked = {
+            label: self._asked[label] for label, left in self._left(self._asked).items() if left > 0
+        }
         fewest = {
             turn: min(asked[label] for label in turn if label in asked)
             for turn in self._stacking.turns
@@ -191,9 +202,19 @@ class Queue:
     def _may_be_asked(self, labels: Iterable[str]) -> dict[str, int]:
         """How many more of each could begin now."""
         return {
-            label: may_be_asked(self._spec, label, self._asked[label], len(self._pending[label]))
+            label: may_be_asked(
+                self._spec,
+                label,
+                self._seeds.planned[label],
+                self._asked[label],
+                len(self._pending[label]),
+            )
             for label in labels
         }
+
+    def _left(self, labels: Iterable[str]) -> dict[str, int]:
+        """How many of each are planned and were not asked."""
+        return {label: self._seeds.planned[label] - self._asked[label] for label in labels}
 
     def _is_proposed(self, batch: Batch) -> bool:
         """Whether all of the batch are proposed; what is worked out takes its time."""

@@ -60,7 +60,8 @@ class Retry:
                     replace(one, state="running") if one.name in chosen else one for one in found
                 ]
                 for label, found in records.by_label.items()
-            }
+            },
+            records.places,
         )
 
     def enqueue(

@@ -8,7 +8,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from study.engine.preparation import (
 )
 from study.engine.probe import here, on_nodes, probe, slots_here
 from study.engine.retry import Retry
+from study.engine.seeds import Seeds
 from study.engine.stack_size import stacks_of
 from study.machines.admission import fit_again, needed_of
 from study.machines.autoscaler import Demand, asking
@@ -50,6 +51,7 @@ from study.schema.wait import NO_WAIT, Wait
 from study.store.driver_lock import driver_lock
 from study.store.ledger import Ledger, open_ledger
 from study.store.place import check_place, check_room
+from study.store.recorded import FIRST, Race
 from study.store.study import Study
 from study.store.targets import Targets
 from study.store.trials import Trials
@@ -82,6 +84,7 @@ def run_study(
     opened: Study | None = None,
     wait: Wait = NO_WAIT,
     retry: Retry | None = None,
+    race: Race | None = None,
 ) -> RunResult:
     """Run the missing trials. Raises SpecError, LedgerError, ClusterError before anything has
     started.
@@ -89,7 +92,8 @@ def run_study(
     tracking: --tracking, which overrides the spec's and is recorded with the study. display: shows
     what is done. stopping: says when to stop; default: signals do. cpus: of this machine, for all
     trials; default: those that are ours. opened: the study as it is, if that was opened before.
-    wait: for what on a cluster. retry: which failed trials are retried.
+    wait: for what on a cluster. retry: which failed trials are retried. race: how a confirmation
+    gives out its seeds.
     """
     if stopping is None:
         with Stopping() as stopping:
@@ -105,6 +109,7 @@ def run_study(
                 opened,
                 wait,
                 retry,
+                race,
             )
     set_environment()  # before Ray is imported, whose C code reads it without a lock
     check_job(spec, file_name, root, display.say)
@@ -141,13 +146,14 @@ def run_study(
                 spec, file_name, stored, prepared.digest, steps, prober, room=room
             )
     make_folders(spec, directory, stored)
+    first = spec if race is None else replace(spec, trials=FIRST)
     if line := kept_line(spec):
         display.say(line)
     with (
         driver_lock(directory, spec.ledger),
         display.steps() as steps,
         _ray(
-            spec, root, prepared, address, display, steps, cpus, stopping, wait, stored, retry
+            first, root, prepared, address, display, steps, cpus, stopping, wait, stored, retry
         ) as cluster,
     ):
         if address is not None:
@@ -159,7 +165,9 @@ def run_study(
                 spec, file_name, stored, prepared.digest, steps, prober, room=room
             )
         steps("opening the ledger")
-        study = record_spec(spec, file_name, directory, prepared, tracking, slots, stored, retry)
+        study = record_spec(
+            spec, file_name, directory, prepared, tracking, slots, stored, retry, race
+        )
         stopping.resume = stopping.resume or _resumes(study, asked_address, cpus, wait)
         ledger = _open_ledger(study, display)
         _remove_leftovers(study, ledger.trials())
@@ -272,6 +280,7 @@ def _train(
     from study.tracking.projection import FAULT_PATIENCE, Projection
 
     spec = study.spec
+    Seeds(study, ledger)  # what was not decided before a kill
     records = ledger.trials()
     with Projection(study, tracking_uri, stopping.requested) as projection:
         stopping.last_acts.append(lambda: projection.close(_is_complete(study), FAULT_PATIENCE))
@@ -366,7 +375,7 @@ def tune_study(search: Any, name: str, trainable: Any, stop_requested: Callable[
                 num_samples=-1,
                 # No limit by Tune, which could not follow nodes that come and go; the search has
                 # its own.
-                max_concurrent_trials=max(1, search.queue.outstanding),
+                max_concurrent_trials=max(1, search.queue.most_outstanding),
                 reuse_actors=True,
                 trial_dirname_creator=lambda trial: trial.trial_id,
             ),

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from pathlib import Path
 
 from study.answer import said
 from study.schema.objective import read_objectives
 from study.store.command_line import CommandLine
+from trainables.problems import FieldError
 
 
 @dataclass(frozen=True, repr=False)
@@ -71,3 +73,22 @@ def in_commas(names: str | Sequence[str] | None) -> str | None:
     if names is None or isinstance(names, str):
         return names
     return ",".join(one.metric for one in read_objectives(names, "objectives"))
+
+
+def level_of(interval: float) -> float:
+    """The level of intervals as a fraction."""
+    if not 50 < interval < 100:
+        raise FieldError(
+            "interval",
+            f"{interval:g} is not between 50 and 100 (both excluded)",
+            "Write a percentage: 90 for 90% intervals.",
+        )
+    return interval / 100
+
+
+def served_words(temperature: bool | None) -> list[str]:
+    return [] if temperature is None else ["--temperature" if temperature else "--raw"]
+
+
+def text_or_none(path: str | Path | None) -> str | None:
+    return None if path is None else str(path)

@@ -87,6 +87,8 @@ def options_of(confirmation: Confirmation) -> dict[str, object]:
     if confirmation.study.confirms_itself:
         return {}
     trials = [row.candidate.name for row in confirmation.rows if row.candidate is not None]
+    if confirmation.study.recorded.race is not None:
+        return {"trial": trials, "until": confirmation.study.recorded.race.until}
     return {"trial": trials, "seeds": confirmation.study.spec.trials}
 
 

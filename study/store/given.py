@@ -53,7 +53,8 @@ class Given:
             {
                 label: [self._with_measured(record) for record in found]
                 for label, found in records.by_label.items()
-            }
+            },
+            records.places,
         )
 
     def _with_measured(self, record: TrialRecord) -> TrialRecord:

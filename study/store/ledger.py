@@ -34,7 +34,7 @@ from study.store.ledger_facts import (
     check_trial,
     studies_in,
 )
-from study.store.ledger_reader import OPTUNA_STATES, numbered, record_of, standing
+from study.store.ledger_reader import OPTUNA_STATES, numbered, places_in, record_of, standing
 from study.store.same_ledger import check_same_ledger, ledger_is_missing
 from study.store.study import Study, record_facts
 from study.store.trials import Decision, TrialRecord, Trials
@@ -298,7 +298,8 @@ class Ledger:
 
     def trials(self) -> Trials:
         """Those of all its labels, as they were opened."""
-        return Trials({label: self.records(label) for label in self._studies})
+        places = places_in({label: self.notes(label) for label in self._studies})
+        return Trials({label: self.records(label) for label in self._studies}, places)
 
     def record(self, label: str, number: int) -> TrialRecord:
         return record_of(label, self._trial(label, number))

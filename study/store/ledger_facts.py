@@ -112,6 +112,7 @@ _is_tested = with_only(
 )
 # The facts of a label that are numbered, by what their names begin with.
 _NUMBERED: dict[str, Predicate] = {"tests": _is_tested}
+_is_place = with_only(seeds=is_int, goes_on=lambda value: isinstance(value, bool))
 # An opening of the test split as it is recorded.
 is_opening = with_only(number=is_int, trial=is_int, attempt=is_int, run=is_int, time=_is_time)
 
@@ -165,6 +166,7 @@ def check_notes(notes: Mapping[Any, Any], study_name: str) -> None:
     checked on its own."""
     for key, value in notes.items():
         wrong = not isinstance(key, str) or (key == "openings" and not isinstance(value, list))
+        wrong = wrong or (key == "race" and not _is_place(value))
         kind, _, number = str(key).partition("/")
         if not wrong and kind in _NUMBERED:
             wrong = not (number.isdecimal() and _NUMBERED[kind](value))

@@ -18,7 +18,7 @@ from study.schema.errors import LedgerError
 from study.store.journal import journal_path, read_journal
 from study.store.ledger_facts import check_mark, check_notes, check_trial, studies_in
 from study.store.same_ledger import Traces, check_same_ledger, ledger_is_missing
-from study.store.trials import Decision, State, TrialRecord, Trials
+from study.store.trials import Decision, Place, State, TrialRecord, Trials
 from trainables.outputs.outcome import Outcome
 
 STATES: dict[TrialState, State] = {
@@ -28,6 +28,7 @@ STATES: dict[TrialState, State] = {
     TrialState.FAIL: "failed",
 }
 OPTUNA_STATES: dict[str, TrialState] = {ours: theirs for theirs, ours in STATES.items()}
+RACE = "race"  # the note of a label's place in a race
 _NOTHING = Outcome(state="interrupted")  # of a trial without an outcome
 
 
@@ -56,10 +57,11 @@ class LedgerReader:
 
     def records(self) -> Trials:
         """All trials. Raises LedgerError if the ledger lacks what `traces` say."""
+        held = self.held()
         found: dict[str, list[TrialRecord]] = {}
-        for label, trials in self.trials().items():
+        for label, trials in held.trials().items():
             found[label] = [record_of(label, trial) for trial in trials]
-        return Trials(found)
+        return Trials(found, places_in(held.notes()))
 
     def trials(self) -> dict[str, list[FrozenTrial]]:
         """`records` as Optuna trials, with their distributions."""
@@ -107,6 +109,11 @@ class LedgerReader:
         if traces is not None:
             check_same_ledger(storage, traces)
         return storage
+
+
+def places_in(notes: Mapping[str, Mapping[str, Any]]) -> dict[str, Place]:
+    """By label, its place in a race, from the facts of the labels."""
+    return {label: Place(**found[RACE]) for label, found in notes.items() if RACE in found}
 
 
 def standing(label: str, entries: Sequence[FrozenTrial]) -> list[FrozenTrial]:

@@ -41,11 +41,30 @@ class Stacked(Record):
     slots: int | None = None
 
 
+FIRST = 2  # seeds of each model, before a race gives out others
+
+
+@dataclass(frozen=True)
+class Race(Record):
+    """How the seeds of a confirmation are given out.
+
+    until: by how much another model may be better, in units of what matters. at_most: seeds of one.
+    at_once: seeds between two decisions. trainings: of all together; None: no limit. also: labels
+    that get as many seeds as the model taken.
+    """
+
+    until: float = 0.25
+    at_most: int = 12
+    at_once: int = 1
+    trainings: int | None = None
+    also: list[str] = field(default_factory=list)
+
+
 @dataclass(frozen=True)
 class Recorded(Record):
     """The facts of a study; one that was not run has none."""
 
-    parts: ClassVar = {"home": Home, "confirmation": Opened, "stack": Stacked}
+    parts: ClassVar = {"home": Home, "confirmation": Opened, "stack": Stacked, "race": Race}
     always: ClassVar = "tracking"
     id: str = ""
     created: str = ""  # when, in ISO 8601
@@ -75,6 +94,7 @@ class Recorded(Record):
     pruned: bool | None = None  # models are gone on purpose: `calstudy slim`
     confirmation: Opened | None = None  # before the first opening of test
     matters_at_opening: dict[str, float] | None = None  # in each objective, at the first one
+    race: Race | None = None  # of a confirmation; None: each row has as many seeds
 
     def unit_in(self, split: str) -> str | None:
         """What the groups of a split are called; None where each sample is by itself."""

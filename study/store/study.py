@@ -256,8 +256,7 @@ class Study:
 
     def lacking(self, records: Trials) -> int:
         """How many planned trials are not finished."""
-        missing = (max(0, self.planned - len(found)) for found in records.by_label.values())
-        return len(records.running) + sum(missing)
+        return records.lacking(self.planned)
 
     def trains(self, record: TrialRecord) -> bool:
         """Whether a process trains the trial, as far as its log tells: it was written since the

@@ -17,7 +17,7 @@ from study.schema.errors import SpecError
 from study.schema.objective import RAW, TEMPERATURE
 from study.schema.temperature import TEMPERATURE_FIT, WITH_PRIOR
 from study.schema.uris import is_url, public_uri
-from study.store.checks import Predicate, each, having, is_mapping, of, or_none
+from study.store.checks import Predicate, each, having, is_mapping, is_number, of, or_none
 
 # Seconds since 1970: the year 3000, before which every library can show a time.
 LATEST = 32_503_680_000
@@ -113,6 +113,14 @@ RECORDED_OR_NOT: dict[str, tuple[Predicate, str]] = {
     "kept_by_other_rules": (_is_flag, "true or false"),
     "ledger_made": (_is_flag, "true or false"),
     "matters_at_opening": (_of_numbers, "a mapping of objectives to numbers"),
+    "race": (
+        lambda value: (
+            having(until=is_number, at_most=_is_count, at_once=_is_count)(value)
+            and each(_is_text)(value.get("also"))
+            and or_none(_is_count)(value.get("trainings"))
+        ),
+        "how seeds are given out: until, at_most, at_once and also",
+    ),
     "confirmation": (
         lambda value: (
             having(name=_is_text, openings=_is_count)(value)

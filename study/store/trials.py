@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -146,6 +146,14 @@ class Listener:
         """What the driver waits for; None: it goes on. May be called often."""
 
 
+@dataclass(frozen=True)
+class Place(Record):
+    """Of a method in a race: how many trials it is to have by now, and whether the race goes on."""
+
+    seeds: int
+    goes_on: bool
+
+
 def trial_name(label: str, number: int) -> str:
     return f"{label}/{number:04d}"
 
@@ -155,6 +163,8 @@ class Trials(Sequence[TrialRecord]):
     """Trials of a study: by method in the study's order, then by number."""
 
     by_label: dict[str, list[TrialRecord]]  # also of methods without a trial
+    # By method, what a race has decided; empty if there is none.
+    places: Mapping[str, Place] = field(default_factory=dict)
 
     @cached_property
     def _all(self) -> list[TrialRecord]:
@@ -178,7 +188,7 @@ class Trials(Sequence[TrialRecord]):
 
     def under(self, labels: Iterable[str]) -> Trials:
         """Those of these methods, in this order."""
-        return Trials({label: self.of(label) for label in labels})
+        return Trials({label: self.of(label) for label in labels}, self.places)
 
     @property
     def complete(self) -> Trials:
@@ -199,8 +209,23 @@ class Trials(Sequence[TrialRecord]):
             {
                 label: [record for record in found if record.state in states]
                 for label, found in self.by_label.items()
-            }
+            },
+            self.places,
         )
+
+    def planned(self, of_each: int) -> dict[str, int]:
+        """By method, how many are planned: of a race, so far; else so many of each."""
+        return {
+            label: self.places[label].seeds if label in self.places else of_each
+            for label in self.by_label
+        }
+
+    def lacking(self, of_each: int) -> int:
+        """How many planned ones are not finished; at least one while a race goes on."""
+        planned = self.planned(of_each)
+        missing = (max(0, planned[label] - len(found)) for label, found in self.by_label.items())
+        goes_on = any(place.goes_on for place in self.places.values())
+        return max(len(self.running) + sum(missing), int(goes_on))
 
     def numbered(self, label: str, number: int) -> TrialRecord | None:
         return next((record for record in self.of(label) if record.number == number), None)

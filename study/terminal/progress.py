@@ -78,7 +78,8 @@ class Progress(Listener):
         self._steps = steps or Steps(console)
         self._finished = list(records.finished)
         self._planned = {
-            label: max(spec.trials, len(found)) for label, found in records.by_label.items()
+            label: max(planned, len(records.of(label)))
+            for label, planned in records.planned(spec.trials).items()
         }
         self._running: dict[str, tuple[TrialRecord, int]] = {}
         self._slots = 0  # trials, or stacks, that trained at once when the last one started
@@ -115,6 +116,10 @@ class Progress(Listener):
             self._live.stop()
 
     # ---- events ----------------------------------------------------------------------------------
+
+    def handed_out(self, record: TrialRecord) -> None:
+        # A race plans as it goes.
+        self._planned[record.label] = max(self._planned[record.label], record.number + 1)
 
     def started(self, record: TrialRecord) -> None:
         self._take_over()

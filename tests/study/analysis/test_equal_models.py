@@ -14,7 +14,7 @@ from study.analysis.trial_rows import trial_rows
 from study.answer.answer import answer
 from study.answer.choice import rows_that_count
 from study.answer.confirmation import Confirmed, results_of
-from study.engine.candidates import best
+from study.engine.candidates import lowest
 from study.store.files import equal_models
 from study.store.study import Study
 from study.store.trials import TrialRecord
@@ -86,7 +86,7 @@ def test_all_trials_are_equal() -> None:
     records = [trial("focal", number, 0.9, 0.1, "x", gamma=float(number)) for number in range(5)]
     ranking = ranked(*records)
     assert names(ranking.front) == ["focal/0000"] and ranking.knee is records[0]
-    assert names(best(ranking, 3)) == ["focal/0000"]
+    assert names(lowest(ranking, 3)) == ["focal/0000"]
     decision = decide(ranking.study, ranking.eligible)
     assert decision is not None and decision.following is None
 
@@ -100,7 +100,7 @@ def test_the_two_to_confirm_are_two_models() -> None:
         trial("focal", 0, 0.9, 0.10, "x", gamma=0.0),
         trial("focal", 1, 0.8, 0.11, "y", gamma=1.0),
     ]
-    assert names(best(ranked(*records), 2)) == ["plain/0000", "focal/0001"]
+    assert names(lowest(ranked(*records), 2)) == ["plain/0000", "focal/0001"]
 
 
 def test_nothing_is_selected_over_its_own_settings() -> None:

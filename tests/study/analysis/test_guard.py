@@ -8,7 +8,7 @@ from study.analysis.guard import Guard, guard_of
 from study.analysis.ranking import Ranking, Rules, set_aside_line
 from study.answer.choice import rows_that_count
 from study.answer.confirmation import Confirmed
-from study.engine.candidates import best
+from study.engine.candidates import lowest
 from study.schema.objective import Objective
 from study.store.study import open_study
 from study.store.trials import TrialRecord
@@ -53,7 +53,7 @@ def test_what_has_learned_little_is_on_no_front_and_in_no_top():
     records = [trial(0, 0.41, 0.08), trial(1, 0.17, 0.001), trial(2, 0.40, 0.05)]
     ranking = Ranking(study, trials_of(records))
     assert [one.name for one in ranking.front] == ["focal/0000", "focal/0002"]
-    assert [one.name for one in best(ranking, 2)] == ["focal/0002", "focal/0000"]
+    assert [one.name for one in lowest(ranking, 2)] == ["focal/0002", "focal/0000"]
     assert set_aside_line(ranking.set_aside) == (
         "1 trial is set aside: 1 is far worse than the best."
     )

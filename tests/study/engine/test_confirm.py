@@ -552,9 +552,9 @@ def test_a_model_that_is_another_is_not_measured(storage: Path, approved: Approv
 
 def test_it_goes_on_with_more_seeds_and_other_candidates(confirmed: Path) -> None:
     searched = open_study("small", str(confirmed))
-    again = confirming_spec(results_of(searched), Asked(seeds=1))
+    again = confirming_spec(results_of(searched), Asked(seeds=1))[0]
     assert again == open_study("small-confirm", str(confirmed)).spec  # no fewer than there are
-    more = confirming_spec(results_of(searched), Asked(trials=("mbls/0", "focal/0001"), seeds=5))
+    more = confirming_spec(results_of(searched), Asked(trials=("mbls/0", "focal/0001"), seeds=5))[0]
     assert [variant.label for variant in more.variants] == [
         *LABELS,
         "mbls_0000",
@@ -567,13 +567,13 @@ def test_what_is_the_same_from_fresh_seeds_is_retrained_once(tmp_path: Path) -> 
     """Two repeats of cross-entropy on the front, and a focal trial that is the default."""
     told = {"cross_entropy": [(0.96, 0.03), (0.97, 0.04)], "focal": [(0.95, 0.02), (0.9, 0.1)]}
     searched = search(tmp_path, told=told, search_space={})
-    spec = confirming_spec(results_of(searched), Asked(pareto=True))
+    spec = confirming_spec(results_of(searched), Asked(pareto=True))[0]
     labels = [variant.label for variant in spec.variants]
     assert labels == ["cross_entropy_0001_default", "focal_0000_default"]
     assert spec.variant("focal_0000_default").space.pins == {"method.gamma": 3.0}
     directory = tmp_path / "small-confirm"
     recorded(spec, directory)
-    assert confirming_spec(results_of(searched), Asked()) == spec  # the defaults are there
+    assert confirming_spec(results_of(searched), Asked())[0] == spec  # the defaults are there
     rows = rows_of(searched)
     assert [(row.role, row.candidate.name) for row in rows if row.candidate is not None] == [
         ("candidate", "cross_entropy/0001"),
@@ -581,12 +581,12 @@ def test_what_is_the_same_from_fresh_seeds_is_retrained_once(tmp_path: Path) -> 
     ]
     more = confirming_spec(
         results_of(searched), Asked(trials=("focal/0000", "focal/0001", "cross_entropy/0000"))
-    )
+    )[0]
     assert [variant.label for variant in more.variants][2:] == [
         "focal_0001",
         "cross_entropy_0000_default",
     ]
-    third = confirming_spec(results_of(searched), Asked(top=3))
+    third = confirming_spec(results_of(searched), Asked(top=3))[0]
     assert [variant.label for variant in third.variants] == [*labels, "focal_0001"]
 
 
@@ -691,7 +691,7 @@ def test_run_refuses_a_confirmation_and_confirm_a_study_in_its_place(
     searched = search(tmp_path, "x")
     search(tmp_path, "x-confirm")
     with pytest.raises(SpecError, match="does not confirm 'x'") as caught:
-        confirming_spec(results_of(searched), Asked())
+        confirming_spec(results_of(searched), Asked())[0]
     approved(str(caught.value))
 
 

@@ -95,7 +95,7 @@ def test_who_stops_keeps_what_it_measured_and_is_no_result(whole: Path) -> None:
     assert f"ended {len(stopped)} trials after epoch 2 of 4: {saved} of 64 epochs saved" in here(
         "status", "small", "--storage", whole
     )
-    assert confirming_spec(results_of(study), Asked(top=1)).early_stopping is None, (
+    assert confirming_spec(results_of(study), Asked(top=1))[0].early_stopping is None, (
         "a confirmation trains every seed to its end"
     )
     names = {record.name for record in stopped}

@@ -211,6 +211,7 @@ def test_a_kill_between_an_opening_and_its_result(
     ("words", "said"),
     [
         (["--top", "1"], "has no search, so there is nothing to choose"),
+        (["--until", "0"], "Leave out what chooses trials or limits a race."),
         (["--seeds", "5"], "--seeds: has no search: its 2 trials for each method are its seeds"),
     ],
 )

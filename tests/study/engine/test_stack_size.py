@@ -227,4 +227,4 @@ def test_what_was_stacked_is_retrained_in_stacks(
     facts = replace(study.recorded, stack=recorded)
     write_study_file(replace(study, plain=plain, recorded=facts))
     found = results_of(open_directory(study.directory, "small"))
-    assert confirming_spec(found, Asked(trials=("focal/0001",))).stack == expected
+    assert confirming_spec(found, Asked(trials=("focal/0001",)))[0].stack == expected

@@ -44,13 +44,15 @@ def spec_of(folder: Path, **keys: Any) -> StudySpec:
 def test_a_method_waits_for_a_sixth_of_its_trials_after_its_first_ones(tmp_path: Path) -> None:
     """Cross-entropy with one value searched: two start-up trials; of 24 a sixth is four."""
     spec = spec_of(tmp_path, trials=24)
-    assert [may_be_asked(spec, "cross_entropy", *each) for each in ((0, 0), (2, 0), (5, 3))] == [
+    assert [
+        may_be_asked(spec, "cross_entropy", 24, *each) for each in ((0, 0), (2, 0), (5, 3))
+    ] == [
         2 + 4,
         4,
         1,
     ]
-    assert may_be_asked(spec, "cross_entropy", 23, 0) == 1
-    assert may_be_asked(spec, "cross_entropy", 24, 0) == 0
+    assert may_be_asked(spec, "cross_entropy", 24, 23, 0) == 1
+    assert may_be_asked(spec, "cross_entropy", 24, 24, 0) == 0
     assert kept_busy(spec) == {Resources(): 2 * 4}
     # Focal: two values searched, so four start-up trials; three defaults.
     assert first_demand(spec, Trials({})) == {Resources(): 2 + 4 + 4 + 4}
