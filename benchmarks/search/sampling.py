@@ -50,9 +50,9 @@ class Surrogate:
 
     def truth(self, settings: Sequence[Values]) -> NDArray[np.float64]:
         """[n, 2]: error and ECE."""
-        return self._at(scaled(settings, self.space))
+        return self.at(scaled(settings, self.space))
 
-    def _at(self, places: NDArray[np.float64]) -> NDArray[np.float64]:
+    def at(self, places: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.exp(np.stack([model.predict(places) for model in self.models], -1))
 
     def share(self, settings: Sequence[Values]) -> float:
@@ -62,7 +62,7 @@ class Surrogate:
     def complete(self, source: np.random.Generator) -> Surrogate:
         """With its reference point, the worst tenth of the space in each objective, and
         the volume of all of it."""
-        true = self._at(source.random((GRID, len(self.space))))
+        true = self.at(source.random((GRID, len(self.space))))
         self.reference = (float(np.quantile(true[:, 0], 0.9)), float(np.quantile(true[:, 1], 0.9)))
         self.most = volume([(a, b) for a, b in true], self.reference)
         return self
@@ -87,7 +87,7 @@ def fit(trainings: Sequence[Training], label: str) -> Surrogate:
     own = [one for one in trainings if one.method == label]
     own = [one for one in own if Trial(label, False, one.rows, spec.epochs).has_result]
     places, targets = scaled([one.params for one in own], space), logarithms(own, spec.epochs)
-    models = [_fitted(places, column) for column in targets.T]
+    models = [fitted(places, column) for column in targets.T]
     return Surrogate(
         space, list(variant.space.defaults), models, deviations(own, targets)
     ).complete(np.random.default_rng(0))
@@ -109,7 +109,7 @@ def deviations(trainings: Sequence[Training], targets: NDArray[np.float64]) -> N
     return np.concatenate(found)
 
 
-def _fitted(places: NDArray[np.float64], column: NDArray[np.float64]) -> GaussianProcessRegressor:
+def fitted(places: NDArray[np.float64], column: NDArray[np.float64]) -> GaussianProcessRegressor:
     dimensions = places.shape[1]
     kernel = ConstantKernel() * Matern(np.ones(dimensions), (0.1, 20), nu=2.5) + WhiteKernel(0.1)
     with warnings.catch_warnings(action="ignore"):
@@ -131,7 +131,7 @@ def held_out(trainings: Sequence[Training], label: str) -> tuple[float, float]:
     predicted = np.empty_like(targets)
     for fold in range(5):
         for column in range(2):
-            model = _fitted(places[folds != fold], targets[folds != fold, column])
+            model = fitted(places[folds != fold], targets[folds != fold, column])
             predicted[folds == fold, column] = model.predict(places[folds == fold])
     error, ece = (
         float(spearmanr(predicted[:, column], targets[:, column]).statistic) for column in range(2)
