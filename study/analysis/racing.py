@@ -139,14 +139,11 @@ def standing_of(study: Study, records: Trials) -> Standing | None:
     return standing(costs, race, out)
 
 
-def places_of(study: Study, records: Trials) -> dict[str, Place]:
-    """By label, how many trials are planned so far, as its race decides; empty without one."""
-    race = study.recorded.race
-    now = standing_of(study, records)
-    if race is None or now is None:
-        return {}
+def places_of(study: Study, records: Trials, now: Standing) -> dict[str, Place]:
+    """By label, how many trials are planned so far, where its race stands so."""
     planned = {label: max(now.seeds[label], len(of)) for label, of in records.by_label.items()}
-    if now.ended and now.leader is not None:
+    race = study.recorded.race
+    if race is not None and now.ended and now.leader is not None:
         for label in race.also:
             planned[label] = max(planned[label], now.seeds[now.leader])
     return {label: Place(count, not now.ended) for label, count in planned.items()}

@@ -7,7 +7,7 @@ problem either.
 
 from __future__ import annotations
 
-from study.analysis.racing import places_of
+from study.analysis.racing import places_of, standing_of
 from study.analysis.states import Snapshot, summed
 from study.audit.evidence import Evidence, gather
 from study.audit.extensions import check_extensions
@@ -81,7 +81,9 @@ def _race(facts: Evidence) -> Check:
     """What was decided follows from the trials that ended before."""
     recorded = facts.records.places
     check = Check("race", "seeds given out as the rule of the race decides", len(recorded))
-    decided = places_of(facts.study, facts.records)
+    standing = standing_of(facts.study, facts.records)
+    assert standing is not None
+    decided = places_of(facts.study, facts.records, standing)
     for label, place in recorded.items():
         now = decided[label]
         if place.seeds > now.seeds or (place != now and not place.goes_on):

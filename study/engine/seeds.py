@@ -27,16 +27,18 @@ class Seeds:
         self._told: Standing | None = None
         self.planned: Mapping[str, int] = dict.fromkeys(study.labels, study.spec.trials)
         if study.recorded.race is None:  # one that it had is over: seeds are equal from now on
-            self._record(dict.fromkeys(ledger.trials().places, Place(study.spec.trials, False)))
+            raced = [label for label in study.labels if RACE in ledger.notes(label)]
+            self._record(dict.fromkeys(raced, Place(study.spec.trials, False)))
         self.look()
 
     def look(self) -> str | None:
         """Decide by the trials that have ended. Returns what there is to say of it."""
+        if self._study.recorded.race is None:
+            return None
         records = self._ledger.trials()
         now = standing_of(self._study, records)
-        if now is None:
-            return None
-        places = places_of(self._study, records)
+        assert now is not None
+        places = places_of(self._study, records, now)
         self._record(places)
         self.planned = {label: place.seeds for label, place in places.items()}
         was = self._told
@@ -46,9 +48,8 @@ class Seeds:
         return in_words(now)
 
     def _record(self, places: Mapping[str, Place]) -> None:
-        known = self._ledger.trials().places
         for label, place in places.items():
-            if known.get(label) != place:
+            if self._ledger.notes(label).get(RACE) != place.to_plain():
                 self._ledger.note(label, RACE, place.to_plain())
 
 
