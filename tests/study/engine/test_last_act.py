@@ -46,7 +46,7 @@ def test_a_run_that_is_ended_says_whether_its_study_is_complete(
     study = made_study(tmp_path, "made", {"focal": [TRIAL]}, planned=planned)
     monkeypatch.setattr(projection, "Projection", Mirror)
     monkeypatch.setattr(run, "_tune", lambda *words: None)
-    ledger: Any = SimpleNamespace(trials=study.records)
+    ledger: Any = SimpleNamespace(trials=study.records, notes=lambda label: {})
     console, stopping = OurConsole(quiet=True), Stopping()
     unused: Any = None  # by what stands for the training
     run._train(
