@@ -216,6 +216,8 @@ def _work_line(work: Work, slots: int | None) -> str:
     line += f" = {counted(count * work.seeds, 'training')}{' first' * bool(work.ends)}"
     if work.trainings < count * work.seeds:
         line += f", {work.trainings or 'none'} left"
+    if work.usual is not None:
+        line += f", usually about {work.usual} in all"
     if work.trainings and work.seconds:
         at_once = min(slots or 1, work.trainings)
         line += f", about {human_seconds(max(1.0, work.seconds / at_once))} of training"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from dataclasses import dataclass
 
@@ -11,12 +12,16 @@ from study.schema.spec import StudySpec
 from study.store.recorded import FIRST, Race
 from study.store.trials import TrialRecord
 
+USUAL = 4  # seeds of a model in a race, in the mean: 2.9 to 6, benchmarks/experiments/racing.py
+
 
 @dataclass(frozen=True)
 class Work:
     """candidates, defaults: names of what is confirmed. seeds: of each; in a race, at least.
-    trainings: those left, and their `seconds`, if any trial tells. openings: of the test split, one
-    for each model that is not measured yet; None: a race decides how many. ends: when it ends."""
+    trainings: those left, in a race of the first seeds. usual: of a race that has not begun, as
+    others took. seconds: of what is left, or of `usual`; None: no trial tells. openings: of the
+    test split, one for each model that is not measured yet; None: a race decides how many. ends:
+    when it ends."""
 
     candidates: tuple[str, ...]
     defaults: tuple[str, ...]
@@ -24,6 +29,7 @@ class Work:
     trainings: int
     seconds: float | None
     openings: int | None
+    usual: int | None = None
     ends: str = ""
 
 
@@ -64,7 +70,12 @@ class Chosen:
         if self.race is None:
             return Work(*rows, seeds, trainings, known, openings)
         ends = when_it_ends(self.found.study, self.race)
-        return Work(*rows, seeds, trainings, known, None, ends)
+        usual = None
+        if before is None and trainings:
+            most = self.race.trainings or math.inf
+            usual = int(min(most, min(USUAL, self.race.at_most) * len(self.spec.variants)))
+            known = known and known * usual / trainings
+        return Work(*rows, seeds, trainings, known, None, usual, ends)
 
     def _seconds_of(self, label: str, trial: TrialRecord | None) -> float | None:
         """About what a training takes: as its trial did, else those of its method, else all."""

@@ -56,6 +56,7 @@ def test_a_dry_run_says_what_follows_and_writes_nothing(tmp_path: Path, approved
         "seeds": 2,
         "trainings": 6,
         "openings": 6,
+        "usual": None,
         "ends": "",
         "at_once": 1,
     }

@@ -217,7 +217,12 @@ def test_what_does_not_race(tmp_path: Path) -> None:
     two = ("--trial", "focal/1", "--trial", "mbls/2", "--until", 1)
     assert dry(*two)["ends"] and dry(*two)["defaults"] == [DEFAULT]
     assert {*dry(*two, "--defaults")["defaults"]} == {DEFAULT, "focal_default", "mbls_default"}
-    assert len(dry("--candidates", 1)["candidates"]) < len(dry()["candidates"])
+    every = dry()
+    assert len(dry("--candidates", 1)["candidates"]) < len(every["candidates"])
+    models = len(every["candidates"]) + 1
+    assert (every["trainings"], every["usual"]) == (2 * models, 4 * models)
+    assert dry("--trainings", 2 * models + 1)["usual"] == 2 * models + 1
+    assert dry("--at-most", 3)["usual"] == 3 * models and dry("--seeds", 2)["usual"] is None
 
 
 @pytest.mark.slow
