@@ -330,6 +330,7 @@ def _gathered(study: Study, bootstrap: int, level: float) -> tuple[Plain, int]:
     from study.answer.confirmation import results_of
     from study.answer.phrases import first_upper
     from study.answer.sizes import sizes_of
+    from study.report.first_screen import first_screen
     from study.report.page_confirmation import shown_floors
     from study.report.page_data import gather
     from study.store.driver_lock import driver_is_alive
@@ -339,7 +340,7 @@ def _gathered(study: Study, bootstrap: int, level: float) -> tuple[Plain, int]:
     alive = driver_is_alive(study.directory, study.ledger)  # before the ledger is read
     results = results_of(study)
     now = Snapshot.of(study, results.records, alive)
-    said = analysis = taken = None
+    said = analysis = taken = first = None
     refused: list[str] = []
     lost: Sequence[str] = ()
     try:
@@ -355,6 +356,7 @@ def _gathered(study: Study, bootstrap: int, level: float) -> tuple[Plain, int]:
                 analysis = analyse_front(study, trials, bootstrap, level, aside)
         whole = answer(results, level)
         said, taken = whole.to_plain(), whole.choice
+        first = first_screen(whole, now.ranking, analysis, level)
     except FieldError as error:  # a missing or altered file: the page reports it instead
         refused.append(f"No {'answer' if analysis or not bootstrap else 'intervals'}: {error}")
     counts = summed(now.counts.values())
@@ -378,7 +380,12 @@ def _gathered(study: Study, bootstrap: int, level: float) -> tuple[Plain, int]:
         maps, problem = _maps(study, taken, now.ranking.front)
         found["maps"] = maps
         notes += [problem] if problem else []
-    found |= {"answer": said, "notes": notes, "refused": bootstrap > 0 and analysis is None}
+    found |= {
+        "answer": said,
+        "first": first,
+        "notes": notes,
+        "refused": bootstrap > 0 and analysis is None,
+    }
     return found, lacking
 
 

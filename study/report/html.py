@@ -31,7 +31,7 @@ SCRIPTS = (
 
 
 def render(page: Mapping[str, Any]) -> str:
-    """The HTML of what `page_data.gather_page` returned.
+    """The HTML of what `page_data.gather_page` returned. A study's `first` is its first screen.
 
     The policy admits only the page's own style and script, by digest. Study content is data in a
     block that never runs; the script inserts it as text.
@@ -45,7 +45,14 @@ def render(page: Mapping[str, Any]) -> str:
         f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}';{images}"
         " base-uri 'none'; form-action 'none'"
     )
+    screens = "".join(
+        f'<div id="first-{place}">{study["first"]}</div>'
+        for place, study in enumerate(page["studies"], 1)
+        if study.get("first")
+    )
+    page = {**page, "studies": [{**study, "first": None} for study in page["studies"]]}
     parts = {
+        "first": screens,
         "title": html.escape(f"{names}: study report"),
         "policy": policy,
         "style": style,

@@ -75,17 +75,22 @@ function valueNodes(measure, trial) {
 function commandList(commands) {
   return h("ul", { class: "commands" }, commands.map(([command, does]) => {
     const code = h("code", {}, command.split(" ").flatMap((word, k) => [k ? " " : "", h("span", {}, word)])); // words stay whole
-    const copy = h("button", { type: "button", class: "copy", "aria-label": `copy: ${command}`, click: async () => {
-      getSelection().selectAllChildren(code); // for a browser that does not let a page copy
-      try {
-        await navigator.clipboard.writeText(command);
-        copy.textContent = "copied";
-      } catch {
-        copy.textContent = "selected";
-      }
-    } }, "copy");
-    return h("li", {}, h("div", {}, code, copy), does ? h("span", { class: "small" }, does) : null);
+    return h("li", {}, h("div", {}, code, copyButton(code)), does ? h("span", { class: "small" }, does) : null);
   }));
+}
+
+function copyButton(code) {
+  const command = code.textContent;
+  const copy = h("button", { type: "button", class: "copy", "aria-label": `copy: ${command}`, click: async () => {
+    getSelection().selectAllChildren(code); // for a browser that does not let a page copy
+    try {
+      await navigator.clipboard.writeText(command);
+      copy.textContent = "copied";
+    } catch {
+      copy.textContent = "selected";
+    }
+  } }, "copy");
+  return copy;
 }
 
 // ---- scales and marks

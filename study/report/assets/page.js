@@ -60,7 +60,7 @@ function section(study, place) {
   const made = h("article", { id, "aria-labelledby": `${id}-name` },
     h(page.studies.length > 1 ? "h2" : "h1", { id: `${id}-name` }, study.name),
     study.afterwards ? h("p", { class: "note" }, study.afterwards) : null,
-    ...opening(study),
+    ...opening(study, place),
     study.stalled.length ? h("p", { class: "note stalled" }, withCode(study.stalled.join(" "))) : null,
     study.notes.map((note) => h("p", { class: "note" }, note)),
     h("nav", { class: "parts", "aria-label": `Sections of ${study.name}` },
@@ -80,8 +80,14 @@ function mapsSection(study) {
   ];
 }
 
-// Which model, how sure, and what next; without an answer, what the study is and what it found.
-function opening(study) {
+// Which model, how sure, and what next; without a model to take, what the study is and what it found.
+function opening(study, place) {
+  const made = document.getElementById(`first-${place + 1}`);
+  if (made) {
+    const next = made.querySelector(".next");
+    next?.append(copyButton(next.querySelector("code")));
+    return [h("p", { class: "about" }, study.abstract[0]), made];
+  }
   if (!study.answer) return [h("p", { class: "abstract" }, study.abstract.join(" "))];
   const [first, ...rest] = study.answer.sentences;
   const next = study.answer.next.filter(([command]) => !command.startsWith("calstudy report")); // this page

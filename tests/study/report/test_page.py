@@ -21,13 +21,16 @@ from selenium.webdriver.common.actions.action_builder import ActionBuilder
 from selenium.webdriver.support.wait import WebDriverWait
 
 from study.analysis import pareto
+from study.analysis.ranking import Ranking
 from study.analysis.reliability import diagram, statement
+from study.report.first_screen import first_screen
 from study.report.html import write_page
 from study.report.page_data import gather, gather_page
 from study.schema.objective import Objective
 from study.store.study import Study
 from study.store.trials import TrialRecord, Trials
 from tests.study.made import Trial, made_study
+from tests.study.report.test_first_screen import SAID
 from tests.study.report_studies import (
     HOSTILE,
     analysis_of,
@@ -185,6 +188,9 @@ def records(file: Path) -> list[TrialRecord]:
     bare, nothing = gather(study, found), gather(make_study(file.parent, "nothing"), trials())
     write_page(file.with_name("two.html"), gather_page([bare, nothing], "today"))
     write_page(file.with_name("answer.html"), gather_page([{**whole, "answer": ANSWER}], "today"))
+    first = first_screen(SAID, Ranking(study, found), analysis_of(found), 0.95)
+    named = {**whole, "answer": SAID.to_plain(), "first": first}
+    write_page(file.with_name("first.html"), gather_page([named], "today"))
     drawn = searched_study(file.parent)
     write_page(file.with_name("drawn.html"), gather_page([gather(drawn, drawn.records())], "today"))
     return list(found.complete)
@@ -410,7 +416,7 @@ def test_on_paper_it_is_light_whole_and_without_controls(page: Page) -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["report.html", "answer.html", "drawn.html"])
+@pytest.mark.parametrize("name", ["report.html", "answer.html", "drawn.html", "first.html"])
 @pytest.mark.parametrize("pixels", [360, 800, 1900])
 def test_nothing_leaves_the_screen(page: Page, file: Path, pixels: int, name: str) -> None:
     page.width(pixels)
@@ -441,6 +447,33 @@ def test_the_answer_and_the_test_results_are_the_first_screen(page: Page, file: 
     assert command.text == ANSWER["next"][0][0] and "registers the model" in page.one(".next").text
     page.one(".next .copy").click()
     assert page.driver.execute_script("return String(getSelection())") == command.text
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_model_its_values_and_the_front_are_seen_at_once(
+    page: Page, file: Path, scheme: str
+) -> None:
+    page.media(scheme=scheme)
+    page.open(file.with_name("first.html"))
+    size = {"width": 1280, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    ends = "return arguments[0].getBoundingClientRect().bottom"
+    for each in (".name", ".sure", ".forest", ".calm", ".screen .next"):
+        assert page.driver.execute_script(ends, page.one(each)) < 800, each
+    assert page.one("h1").text == "small" and page.one(".name").text == "focal/0001"
+    page.one(".screen .next .copy").click()
+    copied = page.driver.execute_script("return String(getSelection())")
+    assert copied == page.one(".screen .next code").text == SAID.next[0][0]
+    paper = luminance(page.style("body", "backgroundColor"))
+    for selector, name, least in (
+        (".tried", "stroke", 3 if scheme == "dark" else 2),
+        (".calm .taken .dot", "fill", 3),
+        (".calm .default .dot", "fill", 3),
+        (".who.taken", "color", 4.5),
+        (".sure p", "color", 4.5),
+    ):
+        ink = luminance(page.style(selector, name))
+        assert (max(paper, ink) + 0.05) / (min(paper, ink) + 0.05) >= least, selector
 
 
 def test_test_ece_is_seen_without_scrolling_and_names_stay(page: Page) -> None:
