@@ -116,6 +116,8 @@ def main() -> None:
     parser.add_argument("--again", type=Path, help="directory of a second run of one of them")
     parser.add_argument("--kept", type=Path, default=KEPT, help="default: %(default)s")
     options = parser.parse_args()
+    if options.directory is not None and options.again is not None:
+        parser.error("--again compares with what is kept, which DIRECTORY replaces. Run it first.")
     if options.directory is not None:
         for file in sorted(options.directory.glob("race_*-confirm/study.yaml")):
             search = options.directory / file.parent.name.removesuffix("-confirm")

@@ -78,10 +78,10 @@ def report(
 ) -> None:
     """Write an HTML report, or a table for a paper.
 
-    The self-contained page shows the answer and test results first, then the Pareto front, trials,
-    learning curves, searched values, budgets, failures, noise and how to reproduce the study. It is
-    written to STUDY/report.html (for several studies, to report.html next to the first) and
-    uploaded to each study's MLflow run.
+    The first screen of the self-contained page has the model to take and how sure that is. Test
+    results, the Pareto front, trials, learning curves, searched values, budgets, failures and how
+    to reproduce the study are folded below it. It is written to STUDY/report.html (for several
+    studies, to report.html next to the first) and uploaded to each study's MLflow run.
 
     --every 60 rewrites the page each minute while the study runs, on any machine that sees the
     storage, and the page reloads itself. It ends when all trials have ended, or at Ctrl-C; only the

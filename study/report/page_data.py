@@ -31,7 +31,6 @@ from study.schema.objective import as_served, epoch_note, plain_name
 from study.schema.temperature import FIT_IN_WORDS
 from study.schema.uris import without_credentials
 from study.schema.variant import Variant
-from study.store.confirmed import can_confirm_itself
 from study.store.spending import Spent, budget_line, spent
 from study.store.study import Study
 from study.store.trials import TrialRecord, Trials
@@ -114,7 +113,6 @@ def gather(
         "floor_note": analysis and first_upper(floor_note(analysis.level)),
         "unfinished": _unfinished(now, study.goes_on_anywhere),
         "noise": _noise(spec.variants, records, measured),
-        "measured_as_they_are": can_confirm_itself(study),
         "confirmation": confirmation and confirmed(study, confirmation, measured, sizes),
         "reproduce": _reproduce(study, finished, analysis, confirmation),
         "bins_note": " ".join(bins_note(*recorded.in_bins("validation"))),

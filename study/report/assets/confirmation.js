@@ -3,13 +3,6 @@
 
 function confirmationSection(study, view) {
   const found = study.confirmation;
-  if (!found) {
-    return [h("p", {}, "The best trials have not been confirmed, so how far their validation values are inflated is unknown. ",
-      ...(study.measured_as_they_are ? [h("code", {}, `calstudy confirm ${study.name}`),
-        " opens the sealed test split once for each; nothing is trained again."]
-        : [h("code", {}, `calstudy confirm ${study.name} --pareto --seeds 5`),
-          " retrains the best and each method's default with fresh seeds, and opens the sealed test split once for each."]))];
-  }
   const wanted = study.objectives.map((name) => view.measures.find((each) => each.name === name)).filter(Boolean);
   return [
     ...found.cautions.map((caution) => h("p", {}, `${caution}.`)),

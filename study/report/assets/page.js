@@ -39,34 +39,38 @@ function section(study, place) {
   const view = viewOf(study, id);
   view.shows = view.shows.bind(view);
   const some = study.trials.length > 0;
-  const confirmed = ["confirmation", "Test results", some ? confirmationSection(study, view) : null];
+  const sub = (part, title, content) => (content ? h("section", { id: `${id}-${part}`, "aria-label": title }, h("h3", {}, title), content) : null);
+  const aside = study.trials.filter((trial) => trial.set_aside).length;
   const parts = [
-    ...(study.confirmation ? [confirmed] : []),
-    ["front", study.objectives.length > 1 ? "Pareto front" : "Best trial", some
+    study.confirmation && some && ["confirmation", "Test results", confirmationSection(study, view),
+      `${plural(study.confirmation.rows.length, "model")}, as trained and after temperature; from the search to the test`],
+    ["front", study.objectives.length > 1 ? "Front and reliability" : "Best trial and reliability", some
       ? [h("div", { class: "wide" }, frontFigure(page, study, view), reliabilityPanel(page, study, view))]
-      : [h("p", {}, "No trial is complete yet. To continue the study, run ", h("code", {}, study.goes_on), ".")]],
-    ["trials", "Trials", some ? [trialTable(page, study, view)] : null],
-    ["maps", "Four images", study.maps?.length ? mapsSection(study) : null],
-    ["growth", "Hypervolume", study.growth && growthSection(page, study, view)],
-    ["learning", "Learning curves", study.learning && learningSection(page, study, view)],
-    ["searched", "Searched values", study.searched && searchedSection(page, study, view)],
-    ["noise", "Noise floor", some ? noiseSection(page, study, view) : null],
-    ...(study.confirmation ? [] : [confirmed]),
-    ["budgets", "Budgets", [h("p", {}, study.budget.join(" ")), methodTable(page, study)]],
-    ["failures", "Incomplete trials", [failureTable(study)]],
-    ["setup", "Study setup", [h("dl", { class: "facts" }, study.facts.flatMap(([term, value]) => [h("dt", {}, term), h("dd", {}, value)]))]],
-    ["reproduce", "Reproduce this study", reproduceSection(study)],
-  ].filter(([, , content]) => content);
+      : [h("p", {}, "No trial is complete yet. To continue the study, run ", h("code", {}, study.goes_on), ".")],
+      some ? `any two of ${view.measures.length} measures; the reliability diagram of any trial` : ""],
+    some && ["trials", "Trials", [trialTable(page, study, view)], `${countText(study.trials.length)} complete${aside ? `, ${countText(aside)} of them set aside` : ""}`],
+    study.maps?.length > 0 && ["maps", "Four images", mapsSection(study), "what the model makes of their pixels"],
+    ["search", "Search", [
+      sub("growth", "Hypervolume", study.growth && growthSection(page, study, view)),
+      sub("learning", "Learning curves", study.learning && learningSection(page, study, view)),
+      sub("searched", "Searched values", study.searched && searchedSection(page, study, view)),
+      sub("noise", "Noise floor", some ? noiseSection(page, study, view) : null),
+      sub("budgets", "Budgets", [h("p", {}, study.budget.join(" ")), methodTable(page, study)]),
+      sub("failures", "Incomplete trials", [failureTable(study)]),
+    ], "curves, searched values, noise floor, budgets, incomplete trials"],
+    ["setup", "Setup", [h("dl", { class: "facts" }, study.facts.flatMap(([term, value]) => [h("dt", {}, term), h("dd", {}, value)])),
+      sub("reproduce", "Reproduce this study", reproduceSection(study))], "data, network, versions; how to reproduce the study"],
+  ].filter(Boolean);
+  const begins = opening(study, place);
   const made = h("article", { id, "aria-labelledby": `${id}-name` },
     h(page.studies.length > 1 ? "h2" : "h1", { id: `${id}-name` }, study.name),
     study.afterwards ? h("p", { class: "note" }, study.afterwards) : null,
-    ...opening(study, place),
+    ...begins,
     study.stalled.length ? h("p", { class: "note stalled" }, withCode(study.stalled.join(" "))) : null,
     study.notes.map((note) => h("p", { class: "note" }, note)),
-    h("nav", { class: "parts", "aria-label": `Sections of ${study.name}` },
-      parts.map(([part, title]) => h("a", { href: `#${id}-${part}` }, title))),
-    parts.map(([part, title, content]) =>
-      h("section", { id: `${id}-${part}`, "aria-label": title }, h("h3", {}, title), content)));
+    // Without a first screen the front is the answer.
+    parts.map(([part, title, content, line]) => h("details", { id: `${id}-${part}`, class: "fold printed", open: part === "front" && !begins.some((each) => each.id) },
+      h("summary", {}, h("h3", {}, title), h("span", {}, line)), h("div", {}, content))));
   return { made, study, view };
 }
 
@@ -151,13 +155,16 @@ function reloadLater(sections) {
   const kept = JSON.parse(storage?.getItem(KEY) ?? "null");
   storage?.removeItem(KEY);
   if (kept) {
+    for (const id of kept.open) document.getElementById(id)?.setAttribute("open", "");
     sections.forEach(({ view }, place) => kept.selected[place] && view.show(kept.selected[place]));
     scrollTo({ top: kept.top, behavior: "instant" });
   }
   followAddresses(sections, kept !== null);
   if (!page.every) return;
   setTimeout(() => {
-    storage?.setItem(KEY, JSON.stringify({ top: scrollY, selected: sections.map(({ view }) => view.selected) }));
+    storage?.setItem(KEY, JSON.stringify({
+      top: scrollY, selected: sections.map(({ view }) => view.selected), open: [...document.querySelectorAll(".fold[open]")].map(({ id }) => id),
+    }));
     location.reload();
   }, 1000 * page.every);
 }

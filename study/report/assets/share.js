@@ -115,22 +115,31 @@ function addressed(sections) {
   return null;
 }
 
+// Opens the folds around a node.
+function reveal(node) {
+  for (let fold = node?.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
+}
+
 // To open an address, and to go back to one, selects its trial and scrolls to it; without one, those shown first.
 function followAddresses(sections, isReloaded) {
   const first = new Map(sections.map(({ view }) => [view, view.selected]));
   const follow = () => {
     const found = addressed(sections);
-    if (!found && location.hash) return; // a section of the page
+    if (!found && location.hash) return reveal(document.getElementById(location.hash.slice(1))); // a section of the page
     for (const { view } of sections) {
       const name = found?.view === view ? found.name : first.get(view);
       if (name === view.selected) continue; // it was clicked
       view.show(name);
-      if (found?.view === view) view.panel?.scrollIntoView();
+      if (found?.view !== view) continue;
+      reveal(view.panel);
+      view.panel?.scrollIntoView();
     }
   };
   addEventListener("hashchange", follow);
   const found = addressed(sections);
-  if (!found || isReloaded) return;
+  if (isReloaded) return;
+  if (!found) return reveal(document.getElementById(location.hash.slice(1)));
   found.view.show(found.name);
+  reveal(found.view.panel);
   found.view.panel?.scrollIntoView({ behavior: "instant" });
 }

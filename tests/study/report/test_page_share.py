@@ -150,7 +150,10 @@ def test_an_address_opens_its_trial(page: Page, file: Path) -> None:
     (selected,) = page.all(".trials tr.selected")
     assert selected.get_attribute("data-row") == "cross_entropy/0001"
     page.wait(lambda: 0 <= page.one(".panel").rect["y"] - scrolled(page) < 450)
-    page.one("nav a[href$=trials]").click()  # a section: the trial stays
+    assert page.one("#study-1-front").get_attribute("open")
+    assert not page.one("#study-1-setup").get_attribute("open")
+    page.driver.execute_script("location.hash = '#study-1-reproduce'")  # the trial stays
+    page.wait(lambda: bool(page.one("#study-1-setup").get_attribute("open")))
     assert heading(page) == "Reliability of cross_entropy/0001"
 
 
