@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -120,10 +122,13 @@ def _failed(found: Answer, conditions: Sequence[Condition]) -> list[str]:
     return failed
 
 
-def conclude(results: Results, tracking: str | None, shown: bool = True) -> bool:
+def conclude(
+    results: Results, tracking: str | None, shown: bool = True, address: str | None = None
+) -> bool:
     """Print the study's answer and write it to MLflow; False if that fails.
 
-    shown: False where the output is JSON.
+    shown: False where the output is JSON. address: of the Ray cluster that trained; what trains
+    next is asked of it too.
     """
     from study.answer.answer import answer as answer_of
     from study.schema.uris import TrackingError
@@ -139,7 +144,7 @@ def conclude(results: Results, tracking: str | None, shown: bool = True) -> bool
         output.say(f"which model to take is not known: {error}")
         return True
     if shown:
-        _print(found, study)
+        _print(_on(address, found), study)
     try:
         with Steps(output) as steps:
             steps("writing the answer to MLflow")
@@ -149,6 +154,22 @@ def conclude(results: Results, tracking: str | None, shown: bool = True) -> bool
         output.say(f"the answer is not in MLflow ({error.found}); {fix}")
         return False
     return True
+
+
+def _on(address: str | None, found: Answer) -> Answer:
+    """The answer whose commands to train have that --address; `auto` is of a job on a cluster,
+    which has another one from elsewhere."""
+    if address in (None, "auto"):
+        return found
+    return replace(
+        found,
+        next=tuple(
+            (f"{command} --address {shlex.quote(str(address))}", does)
+            if shlex.split(command)[1] in ("run", "confirm")
+            else (command, does)
+            for command, does in found.next
+        ),
+    )
 
 
 def write_answer(study: Study, uri: str, found: Answer) -> None:

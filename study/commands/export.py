@@ -8,11 +8,13 @@ import click
 
 from study.terminal.console import (
     console,
+    errors,
     interval_option,
     objectives_option,
     storage_option,
     tracking_option,
 )
+from study.terminal.steps import Steps
 
 if TYPE_CHECKING:
     from study.answer.choice import Choice
@@ -105,12 +107,17 @@ def export(
     if temperature is not None:
         asked = TEMPERATURE if temperature else RAW
     is_default = trial is None and pick is None and asked in (None, search.serves)
-    why = _why(found, choice, level) if is_default else ()
     by_hand = ""
     asked_for = () if objectives is None else read_objectives(objectives, "--objectives")
     if asked_for not in ((), search.own_objectives):
         by_hand = selected_by_hand(Given(asked_for, search.own_objectives))
-    exported = export_model(choice, name, alias, uri, asked, why, level, by_hand)
+    with Steps(errors) as steps:
+        steps("computing the answer")
+        why = _why(found, choice, level) if is_default else ()
+        steps("exporting the model and checking it")
+        exported = export_model(choice, name, alias, uri, asked, why, level, by_hand)
+    if why:
+        console.say(why[0])
     differs = search.serves_note if asked is None else ""
     _say(found, choice, exported, alias)
     console.say(by_hand or differs or searched_for(search.objectives))

@@ -22,6 +22,7 @@ from study.terminal.console import (
     storage_option,
     tracking_option,
 )
+from study.terminal.steps import Steps
 from trainables.problems import FieldError, nearest
 
 if TYPE_CHECKING:
@@ -257,7 +258,9 @@ def _page(
         console.say(line)
 
     def write(studies: Sequence[Study], every: int | None) -> Page:
-        page = _whole(studies, every, bootstrap, level)
+        with Steps(errors) as steps:
+            steps("computing the page")
+            page = _whole(studies, every, bootstrap, level)
         write_page(file, page.content, write_whole if output is None else write_output)
         return page
 

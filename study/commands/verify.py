@@ -16,6 +16,7 @@ from study.terminal.console import (
     storage_option,
     tracking_option,
 )
+from study.terminal.steps import Steps
 from trainables.kinds import count_of
 
 
@@ -68,7 +69,9 @@ def verify(
     root = storage_root(storage)
     uri = resolve_uri(tracking, None, root)
     look_up(model_uri, uri)
-    report = verify_model(model_uri, uri, root, extensions, keep)
+    with Steps(errors) as steps:
+        steps("measuring the registered model")
+        report = verify_model(model_uri, uri, root, extensions, keep)
     if as_json:
         print_json(report.to_json())
     elif report.problem is not None:
