@@ -409,4 +409,8 @@ def _why(said: Answer) -> str:
     parts = "".join(
         f"<h4>{_text(part.heading)}</h4><p>{_with_code(part.text)}</p>" for part in said.why
     )
-    return f'<details class="why printed"><summary>Why this one</summary>{parts}</details>'
+    headings = ", ".join(part.heading[0].lower() + part.heading[1:] for part in said.why)
+    return (
+        f'<details class="fold why printed"><summary><h3>Why this one</h3><span>{_text(headings)}'
+        f"</span></summary><div>{parts}</div></details>"
+    )
