@@ -17,6 +17,7 @@ from study.analysis import pareto
 from study.answer.phrases import counted, first_upper, how_sure, served, values_text
 from study.answer.said import NOT_COMPARED, VERDICTS, Answer, Model, Values
 from study.answer.settings import shown_settings
+from study.answer.verdict import PLAIN
 from study.report.front_figure import in_reach
 from study.report.style import displayed
 from study.schema.objective import Objective
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from study.analysis.ranking import Ranking
     from study.uncertainty.bootstrap import Analysis
 
-THIS, DEFAULT = "this model", "default"
+THIS = "this model"
 UNSURE = (VERDICTS[NOT_TOLD], NOT_COMPARED)
 WIDTH, HEIGHT = 420, 300  # of the front, in its own units
 LEFT, RIGHT, TOP, BOTTOM = 52, 8, 8, 46  # margins, for the axes
@@ -114,7 +115,7 @@ def _measured(said: Answer, ranking: Ranking, level: float) -> str:
     sure = how_sure(ranking.study, said.split, level)
     rows = [(THIS, "taken", said.values)]
     if said.default is not None:
-        rows.append((DEFAULT, "default", _values(said.default, said.split)))
+        rows.append((PLAIN, "default", _values(said.default, said.split)))
     strips = [_strip(one, rows) for one in ranking.study.served]
     key = ""
     if any(_floor(values.get(one.metric)) for _, _, values in rows for one in ranking.study.served):
@@ -308,7 +309,7 @@ def _marks(said: Answer, ranking: Ranking) -> dict[str, TrialRecord]:
     found = {}
     if said.default is not None:
         name = said.default.name
-        found[DEFAULT] = trial_of(name, name.partition("/")[0])
+        found[PLAIN] = trial_of(name, name.partition("/")[0])
     assert said.model is not None
     found[THIS] = trial_of(said.trial, said.taken or said.model.name.partition("/")[0])
     wanted = ranking.study.objectives

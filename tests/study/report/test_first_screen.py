@@ -10,6 +10,7 @@ import pytest
 
 from study.analysis.ranking import Ranking
 from study.answer.said import Answer, Model, Part
+from study.answer.verdict import PLAIN
 from study.report.first_screen import first_screen
 from study.schema.objective import Objective
 from study.uncertainty.intervals import CalibrationInterval, Floor, Interval
@@ -107,14 +108,14 @@ def test_the_front_has_all_trials_once_and_both_models_by_name(tmp_path: Path) -
     made = screen(SAID, ranked(tmp_path))
     (figure,) = of(made, "calm")
     marked = {text(one): one for one in figure.iter("g") if one.get("class")}
-    assert {*marked} == {"this model", "default"}
+    assert {*marked} == {"this model", "plain cross-entropy"}
     places = {who: one.findall("svg")[0] for who, one in marked.items()}
     x, y = ({who: float(one.get(axis) or 0) for who, one in places.items()} for axis in "xy")
-    assert x["this model"] > x["default"] and y["this model"] > y["default"]  # y grows downward
+    assert x["this model"] > x[PLAIN] and y["this model"] > y[PLAIN]  # y grows downward
     (tried,) = of(figure, "tried")
     near = (tried.get("d") or "").split("M")[1:]
     assert len(near) == 3 and "1 trial beyond the axes." in text(figure)
-    assert "M{x:.1f},{y:.1f}h0".format(x=x["default"], y=y["default"]) in (tried.get("d") or "")
+    assert f"M{x[PLAIN]:.1f},{y[PLAIN]:.1f}h0" in (tried.get("d") or "")
     # The staircase goes through the corner that is as bad as either neighbour.
     line = of(figure, "line")[0].get("d") or ""
     assert line.endswith("H{:.1f}V{:.1f}".format(x["this model"], y["this model"]))
@@ -124,7 +125,11 @@ def test_the_front_has_all_trials_once_and_both_models_by_name(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("said", "there", "gone"),
     [
-        (replace(SAID, default=None, verdict="is_default"), ["this model"], ["default", "unsure"]),
+        (
+            replace(SAID, default=None, verdict="is_default"),
+            ["this model"],
+            ["plain cross-entropy</", "unsure"],
+        ),
         (replace(SAID, model=replace(MODEL, test={})), ["for now", "best of many"], ["floor:"]),
         (replace(SAID, why=(), next=()), ["this model"], ["Why this one", "registers it"]),
     ],
