@@ -1,6 +1,6 @@
 """Do a race's unequal seeds lead to false words? Markdown for RESULTS.md.
 
-    python -m benchmarks.experiments.racing_words    # a few minutes on one core
+    python -m benchmarks.experiments.racing_words
 
 Simulated confirmations. A race gives out seeds by a validation split; then all pairs of rows are
 compared on a test split, by the intervals of an answer. A network's deviation is the same on both

@@ -138,6 +138,7 @@ def confirmed(found: Results, confirmation: Confirmation, level: float) -> Answe
         code,
         words,
         lost,
+        about,
     )
 
 

@@ -107,6 +107,7 @@ def unconfirmed(found: Results, level: float) -> Answer:
         code,
         words,
         named({**taken.lost, **uncompared}),
+        about,
     )
 
 

@@ -63,7 +63,8 @@ class Answer:
 
     sentences: at most four, the first names the model. next: commands, each with what it does. why:
     the explanation. verdict: on the model beside plain cross-entropy (`default`), a code of
-    VERDICTS, IS_DEFAULT or NOT_COMPARED; words: the model's, by metric. left_out: what is wrong
+    VERDICTS, IS_DEFAULT or NOT_COMPARED; about: its sentence, empty without plain cross-entropy;
+    words: the model's, by metric. left_out: what is wrong
     with a file of trials that it leaves out, by trial.
     """
 
@@ -77,6 +78,7 @@ class Answer:
     verdict: str = NOT_COMPARED
     words: Mapping[str, str] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
+    about: str = ""
 
     @property
     def split(self) -> str:

@@ -144,7 +144,7 @@ def conclude(
         output.say(f"which model to take is not known: {error}")
         return True
     if shown:
-        _print(_on(address, found), study)
+        _print(_with_address(found, address), study)
     try:
         with Steps(output) as steps:
             steps("writing the answer to MLflow")
@@ -156,7 +156,7 @@ def conclude(
     return True
 
 
-def _on(address: str | None, found: Answer) -> Answer:
+def _with_address(found: Answer, address: str | None) -> Answer:
     """The answer whose commands to train have that --address; `auto` is of a job on a cluster,
     which has another one from elsewhere."""
     if address in (None, "auto"):

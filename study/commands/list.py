@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,16 @@ def _age(created: str) -> str:
     return f"{age.days} days" if age.days > 1 else human_seconds(age.total_seconds())
 
 
+def _bytes(directory: Path) -> int:
+    """Of all files below it; of a study that runs, some go meanwhile."""
+    size = 0
+    for folder, _, names in os.walk(directory):
+        for name in names:
+            with suppress(FileNotFoundError):
+                size += (Path(folder) / name).lstat().st_size
+    return size
+
+
 def _study(directory: Path) -> dict[str, Any]:
     """A row of `list studies`. problem: why it cannot be read; empty if it can."""
     from study.analysis.states import done, snapshot, summed
@@ -94,11 +105,7 @@ def _study(directory: Path) -> dict[str, Any]:
         "state": "unreadable",
         "ended": 0,
         "planned": 0,
-        "bytes": sum(
-            (Path(folder) / name).lstat().st_size
-            for folder, _, names in os.walk(directory)
-            for name in names
-        ),
+        "bytes": _bytes(directory),
         "created": None,
         "problem": "",
     }

@@ -1,12 +1,13 @@
 """The page's first screen: which model to take, how sure that is, where it lies, and what is next.
 
-HTML without scripts or style attributes: the page's policy admits neither. The answer's object has
-every value; nothing is computed here.
+HTML without scripts or style attributes: the page's policy admits neither. The answer's object and
+the study's trials have every value.
 """
 
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -91,18 +92,16 @@ def _taken(said: Answer, ranking: Ranking) -> str:
 
 def _sure(said: Answer) -> str:
     """The verdict in one sentence, and what limits it."""
-    verdict, *cautions = said.sentences[2:] or [""]
-    strong, _, rest = verdict.partition(": ")
-    more = [f"{first_upper(rest)}"] if rest else []
+    strong, _, rest = said.about.partition(": ")
+    more = [first_upper(rest)] if rest else []
     if said.model is not None and not said.model.test:
         more.append("Measured where it was selected: the best of many looks better than it is.")
+    more += [each for each in said.sentences[2:] if each != said.about]
+    if not (strong or more):
+        return ""
     kind = " unsure" if said.verdict in UNSURE else ""
-    return (
-        f'<div class="sure{kind}"><strong>{_text(strong.rstrip("."))}.</strong>'
-        f"<p>{_with_code(' '.join([*more, *cautions]))}</p></div>"
-        if verdict
-        else "".join(f'<p class="note">{_with_code(each)}</p>' for each in more)
-    )
+    bold = f"<strong>{_text(strong.rstrip('.'))}.</strong>" if strong else ""
+    return f'<div class="sure{kind}">{bold}<p>{_with_code(" ".join(more))}</p></div>'
 
 
 # ---- its values beside the default's -------------------------------------------------------------
@@ -149,10 +148,12 @@ def _strip(objective: Objective, rows: Sequence[tuple[str, str, Values]]) -> str
         return ""
     numbers = [end for _, _, value in shown for end in (*_ends(value), *(_floor(value) or ()))]
     numbers += [value if isinstance(value, float) else value.estimate for _, _, value in shown]
+    numbers = [each for each in numbers if math.isfinite(each)]
     ticks = _ticks(min(numbers), max(numbers), 6)
     low, high = min(ticks[0], *numbers), max(ticks[-1], *numbers)
 
     def at(value: float) -> str:
+        value = min(max(value, low), high)  # an end may be unbounded
         return f"{100 * (value - low) / (high - low or 1):.1f}%"
 
     made = [f"<h4>{_text(displayed(name))}<small>{describe(name).better} is better</small></h4>"]
@@ -250,11 +251,11 @@ class _Axis:
 def _front(said: Answer, ranking: Ranking, analysis: Analysis | None) -> str:
     """Every trial on validation, the front, and both models where the search had them."""
     objectives = ranking.study.objectives
-    found = [one for one in ranking.eligible if pareto.measured_in([one], objectives)]
+    found = [one for one in ranking.counted if pareto.measured_in([one], objectives)]
     if len(objectives) < 2 or not found:
         return ""
     first, second = objectives[:2]
-    front = pareto.front(found, objectives)
+    front = ranking.front
     marks = _marks(said, ranking)
     x, y = (
         _Axis.of(one, found, front, [mark.metrics[one.metric] for mark in marks.values()], ends)
@@ -273,6 +274,8 @@ def _front(said: Answer, ranking: Ranking, analysis: Analysis | None) -> str:
         if one.name in ranking.set_aside and pareto.measured_in([one], objectives)
     ]
     faint = [*filter(shown, aside)]
+    area = f"plot-{_text(ranking.study.id)}"  # a page may have several studies
+    clip = f'clip-path="url(#{area})"'
     parts = [
         _axes(x, y),
         _dots(faint, place, "aside"),
@@ -282,9 +285,9 @@ def _front(said: Answer, ranking: Ranking, analysis: Analysis | None) -> str:
         corners = [place(one) for one in front]
         steps = "".join(f"H{right:.1f}V{up:.1f}" for right, up in corners[1:])
         start = "M{:.1f},{:.1f}".format(*corners[0])
-        parts.append(f'<path class="line" clip-path="url(#plot)" d="{start}{steps}"/>')
+        parts.append(f'<path class="line" {clip} d="{start}{steps}"/>')
     for who, record in marks.items():
-        parts.append(_marked(who, record, (x, y), analysis))
+        parts.append(_marked(who, record, (x, y), analysis, clip))
     beyond = sum(not shown(one) for one in (*found, *aside))
     lost = [one.name for one in front if not shown(one)]
     caption = _caption(len(faint), beyond, lost, marks, analysis, len(objectives))
@@ -293,7 +296,7 @@ def _front(said: Answer, ranking: Ranking, analysis: Analysis | None) -> str:
     return (
         f'<figure class="calm"><p class="label">{_text(label)}</p>'
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{_text(label)}">'
-        f'<clipPath id="plot"><rect x="{LEFT}" y="{TOP}" width="{WIDTH - LEFT - RIGHT}"'
+        f'<clipPath id="{area}"><rect x="{LEFT}" y="{TOP}" width="{WIDTH - LEFT - RIGHT}"'
         f' height="{HEIGHT - TOP - BOTTOM}"/></clipPath>{"".join(parts)}</svg>'
         f"<figcaption>{_text(caption)}</figcaption></figure>"
     )
@@ -354,7 +357,7 @@ def _dots(
 
 
 def _marked(
-    who: str, record: TrialRecord, axes: tuple[_Axis, _Axis], analysis: Analysis | None
+    who: str, record: TrialRecord, axes: tuple[_Axis, _Axis], analysis: Analysis | None, clip: str
 ) -> str:
     """A model's mark with its name, and its intervals as bars."""
     kind = "taken" if who == THIS else "default"
@@ -365,7 +368,7 @@ def _marked(
         interval = known.get(axis.objective.metric)
         if interval is None:
             continue
-        low, high = axis.at(interval.low), axis.at(interval.high)
+        low, high = (axis.at(min(max(end, axis.low), axis.high)) for end in interval[1:3])
         ends = (low, high, y, y) if along == 0 else (x, x, low, high)
         bars += '<line class="reach" x1="{:.1f}" x2="{:.1f}" y1="{:.1f}" y2="{:.1f}"/>'.format(
             *ends
@@ -374,7 +377,7 @@ def _marked(
     off = -9 if side == "end" else 9
     up = 18 if kind == "default" else -9
     return (
-        f'<g class="{kind}"><g clip-path="url(#plot)">{bars}</g>'
+        f'<g class="{kind}"><g {clip}>{bars}</g>'
         f'<svg x="{x:.1f}" y="{y:.1f}" {_NO_SIZE}>{_mark(kind)}'
         f'<text x="{off}" y="{up}" text-anchor="{side}">{who}</text></svg></g>'
     )

@@ -1,5 +1,6 @@
 """The first screen: what it names, where it draws values, and what it leaves out."""
 
+import math
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from pathlib import Path
@@ -53,6 +54,7 @@ SAID = Answer(
     DEFAULT,
     "raw",
     "not_told_apart",
+    about="Not shown to beat plain cross-entropy: not told apart in accuracy and ECE.",
 )
 
 
@@ -152,3 +154,16 @@ def test_what_a_study_says_is_text(tmp_path: Path) -> None:
     hostile = replace(MODEL, name="<b>", method="<script>", settings={"a": "<i>"})
     made = screen(replace(SAID, model=hostile), ranked(tmp_path))
     assert text(of(made, "name")[0]) == "<b>" and "<i>" in text(of(made, "how")[0])
+
+
+def test_a_caution_does_not_stand_in_the_place_of_a_verdict(tmp_path: Path) -> None:
+    first, values, _, caution = SAID.sentences
+    alone = replace(SAID, sentences=(first, values, caution), about="", verdict="not_compared")
+    (sure,) = of(screen(alone, ranked(tmp_path)), "sure")
+    assert not [*sure.iter("strong")] and text(sure) == "Two seeds failed: calstudy trials x."
+
+
+def test_an_interval_without_an_end_reaches_to_the_side(tmp_path: Path) -> None:
+    open_ended = {"accuracy": Interval(0.94, 0.92, math.inf), "ece": ECE}
+    made = screen(replace(SAID, model=replace(MODEL, test=open_ended)), ranked(tmp_path))
+    assert of(of(made, "strip")[0], "reach")[0].get("x2") == "100.0%"
