@@ -24,6 +24,7 @@ from study.cli import main
 from study.engine import run
 from study.engine.search import LedgerSearch
 from study.registry import verification, verify
+from study.terminal import steps
 from tests.patience import patient, wait_until
 from tests.shared import note_silence, with_empty_mlflow
 from tests.study.made import Places
@@ -114,6 +115,7 @@ def _here(words: Sequence[object], check: int | None) -> tuple[str, str]:
     shown, said = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(shown), redirect_stderr(said):
         patch.setattr(run, "_tune", trained_here)
+        patch.setattr(steps, "SAID_AFTER", 3600.0)  # what is printed does not depend on the time
         if check == 0:
             patch.setattr(run, "TRACKING_PATIENCE", 240.0)  # the machine may be busy
         patch.setattr(verification, "subprocess", SimpleNamespace(run=verified_here))

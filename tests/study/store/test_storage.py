@@ -47,7 +47,7 @@ def refused(words: tuple[object, ...], where: str) -> None:
 
 
 def words_of(name: str, spec: Path) -> tuple[object, ...]:
-    others = {"verify": "models:/small/1", "reproduce": "claims_fashion"}
+    others = {"verify": "models:/small/1", "reproduce": "claims_fashion", "list": "studies"}
     return (name, spec if name in WITH_SPEC else others.get(name, "small"))
 
 
@@ -59,7 +59,7 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_every_command_that_takes_a_storage_is_tried() -> None:
-    assert set(ALL) == {*WITH_SPEC, *WITH_STUDY, "verify", "reproduce"} and len(ALL) >= 17
+    assert set(ALL) == {*WITH_SPEC, *WITH_STUDY, "verify", "reproduce", "list"} and len(ALL) >= 17
 
 
 @pytest.mark.parametrize("name", ALL)
