@@ -122,20 +122,26 @@ def _draw_epochs(
     panels: Sequence[tuple[str, str]],
     notes: Sequence[str],
 ) -> Figure:
-    """Panels in up to two columns, one line per method, with a band where it has several seeds."""
+    """Panels in up to two columns, one line per method, with a band where it has several seeds.
+    What no epoch has a value of has no panel."""
     figure = new_figure()
-    columns = min(len(panels), 2)
-    rows = -(-len(panels) // columns)
-    grid = figure.subplots(rows, columns, sharex=True, squeeze=False)
-    for axes, (name, heading) in zip(grid.flat, panels, strict=True):
+    found = {}
+    for name, heading in panels:
         courses = {label: course(seeds, name) for label, seeds in lines.items()}
+        if (shown := limits(courses, name)) is not None:
+            found[name] = (heading, courses, shown)
+    columns = min(len(found), 2)
+    rows = -(-len(found) // columns)
+    grid = figure.subplots(rows, columns, sharex=True, squeeze=False)
+    for axes in grid.flat[len(found) :]:
+        axes.set_axis_off()
+    for axes, (name, (heading, courses, shown)) in zip(grid.flat, found.items(), strict=False):
         _draw_courses(axes, courses, styles)
         axes.set_title(heading, fontsize=TEXT)
         linear_ticks(axes.xaxis, integer=True)
         logarithmic = name not in LINEAR
         axes.set_yscale("log" if logarithmic else "linear")
-        if (shown := limits(courses, name)) is not None:
-            axes.set_ylim(shown)
+        axes.set_ylim(shown)
         if logarithmic:
             log_ticks(axes.yaxis)
         else:
@@ -143,7 +149,7 @@ def _draw_epochs(
     for axes in grid[-1]:
         axes.set_xlabel("epoch", fontsize=TEXT)
     entries = line_entries(lines, styles)
-    finish(figure, list(grid.flat), title, entries, wrapped(notes), PANEL * rows)
+    finish(figure, list(grid.flat[: len(found)]), title, entries, wrapped(notes), PANEL * rows)
     return figure
 
 

@@ -234,7 +234,7 @@ def draw_searched(
                     f"importance {share:.2f}" if share == share else "constant",
                     fontsize=SMALL,
                     loc="right",
-                    pad=2,
+                    pad=4,
                 )
     for axes, path in zip(grid[-1], paths, strict=True):
         axes.set_xlabel(path.removeprefix("method."), fontsize=TEXT)

@@ -24,14 +24,16 @@ SCRIPTS = (
     "reliability.js",
     "tables.js",
     "confirmation.js",
-    "charts.js",
-    "searched.js",
     "page.js",
 )
 
+# What is HTML already.
+MADE = ("first", "drawings")
+
 
 def render(page: Mapping[str, Any]) -> str:
-    """The HTML of what `page_data.gather_page` returned. A study's `first` is its first screen.
+    """The HTML of what `page_data.gather_page` returned. A study's `first` is its first screen and
+    its `drawings` are its figures, both HTML.
 
     The policy admits only the page's own style and script, by digest. Study content is data in a
     block that never runs; the script inserts it as text.
@@ -45,14 +47,10 @@ def render(page: Mapping[str, Any]) -> str:
         f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}';{images}"
         " base-uri 'none'; form-action 'none'"
     )
-    screens = "".join(
-        f'<div id="first-{place}">{study["first"]}</div>'
-        for place, study in enumerate(page["studies"], 1)
-        if study.get("first")
-    )
-    page = {**page, "studies": [{**study, "first": None} for study in page["studies"]]}
+    made = "".join(_made(study, f"study-{place}") for place, study in enumerate(page["studies"], 1))
+    page = {**page, "studies": [{**study, **dict.fromkeys(MADE)} for study in page["studies"]]}
     parts = {
-        "first": screens,
+        "made": made,
         "title": html.escape(f"{names}: study report"),
         "policy": policy,
         "style": style,
@@ -75,6 +73,17 @@ def write_page(
     if not file.parent.is_dir():
         raise FieldError(str(file), "its folder is no longer there; was the study deleted?")
     write(file, text.encode())
+
+
+def _made(study: Mapping[str, Any], page_id: str) -> str:
+    """What of a study is HTML; the script puts it into its places."""
+    sections = "".join(
+        f'<section id="{page_id}-{part}" aria-label="{heading}"><h3>{heading}</h3>'
+        f'<figure class="drawn">{svg}</figure></section>'
+        for part, heading, svg in study.get("drawings") or ()
+    )
+    first = f'<div id="{page_id}-first">{study["first"]}</div>' if study.get("first") else ""
+    return f'{first}<div id="{page_id}-drawings">{sections}</div>'
 
 
 def _part(name: str) -> str:

@@ -23,7 +23,7 @@ from study.answer.sizes import Sizes
 from study.report.figure_set import Gallery
 from study.report.figures import bins_note
 from study.report.page_confirmation import confirmed, options_of
-from study.report.page_curves import curves
+from study.report.page_drawings import drawings
 from study.report.page_numbers import amount, number, spread
 from study.report.page_reliability import diagrams
 from study.report.style import BIN_KEY, COLOURS, HEADINGS, MARKERS, displayed
@@ -68,7 +68,7 @@ def gather(
     front = now.ranking.front
     knee = now.ranking.knee
     drawn, notes = diagrams(study, finished)
-    drawings = curves(Gallery(study, records))
+    drawn_once, left_out = drawings(Gallery(study, records))
     on_front = {record.name for record in front}
     stands_for = now.ranking.stands_for
     labels = [variant.label for variant in spec.variants]
@@ -116,8 +116,8 @@ def gather(
         "confirmation": confirmation and confirmed(study, confirmation, measured, sizes),
         "reproduce": _reproduce(study, finished, analysis, confirmation),
         "bins_note": " ".join(bins_note(*recorded.in_bins("validation"))),
-        **drawings,
-        "notes": [*notes, *drawings["notes"]],
+        "drawings": drawn_once,
+        "notes": [*notes, *left_out],
     }
 
 

@@ -51,9 +51,7 @@ function section(study, place) {
     some && ["trials", "Trials", [trialTable(page, study, view)], `${countText(study.trials.length)} complete${aside ? `, ${countText(aside)} of them set aside` : ""}`],
     study.maps?.length > 0 && ["maps", "Four images", mapsSection(study), "what the model makes of their pixels"],
     ["search", "Search", [
-      sub("growth", "Hypervolume", study.growth && growthSection(page, study, view)),
-      sub("learning", "Learning curves", study.learning && learningSection(page, study, view)),
-      sub("searched", "Searched values", study.searched && searchedSection(page, study, view)),
+      document.getElementById(`${id}-drawings`),
       sub("noise", "Noise floor", some ? noiseSection(page, study, view) : null),
       sub("budgets", "Budgets", [h("p", {}, study.budget.join(" ")), methodTable(page, study)]),
       sub("failures", "Incomplete trials", [failureTable(study)]),
@@ -61,7 +59,7 @@ function section(study, place) {
     ["setup", "Setup", [h("dl", { class: "facts" }, study.facts.flatMap(([term, value]) => [h("dt", {}, term), h("dd", {}, value)])),
       sub("reproduce", "Reproduce this study", reproduceSection(study))], "data, network, versions; how to reproduce the study"],
   ].filter(Boolean);
-  const begins = opening(study, place);
+  const begins = opening(study, id);
   const made = h("article", { id, "aria-labelledby": `${id}-name` },
     h(page.studies.length > 1 ? "h2" : "h1", { id: `${id}-name` }, study.name),
     study.afterwards ? h("p", { class: "note" }, study.afterwards) : null,
@@ -85,8 +83,8 @@ function mapsSection(study) {
 }
 
 // Which model, how sure, and what next; without a model to take, what the study is and what it found.
-function opening(study, place) {
-  const made = document.getElementById(`first-${place + 1}`);
+function opening(study, id) {
+  const made = document.getElementById(`${id}-first`);
   if (made) {
     const next = made.querySelector(".next");
     next?.append(copyButton(next.querySelector("code")));

@@ -75,7 +75,7 @@ function diagram(page, study, trial, which, title) {
       s("text", { x: toX(tick), y: base + 13, "text-anchor": "middle" }, String(tick)),
     ]),
     ...powers.filter((power, k) => k % Math.ceil(powers.length / 3) === 0).map((power) =>
-      s("text", { x: left - 5, y: base - toCount(Math.log(power)) + 4, "text-anchor": "end" }, power < 1e4 ? String(power) : compactText(power))),
+      s("text", { x: left - 5, y: base - toCount(Math.log(power)) + 4, "text-anchor": "end" }, power < 1e4 ? String(power) : power.toLocaleString("en-US", { notation: "compact" }))),
     s("text", { class: "axis", x: left + size / 2, y: base + 28, "text-anchor": "middle" }, "confidence"),
     s("text", { class: "axis", transform: `translate(11,${top + size / 2}) rotate(-90)`, "text-anchor": "middle" }, "accuracy"),
     s("text", { class: "axis", transform: `translate(11,${base - foot / 2}) rotate(-90)`, "text-anchor": "middle" }, study.counted),

@@ -83,12 +83,6 @@ const shiftRows = (shift, rows, names) => ({
   rows: rows.map((each) => [each.name, ...names.flatMap((name) => each.shifts[shift][name] ?? [null, null])]),
 });
 
-const importanceRows = (study, places, objectives) => ({
-  columns: ["method", "searched value", ...objectives.map(({ name }) => `importance_${name}`)],
-  rows: places.flatMap((place) => Object.entries(study.searched.methods[place].importances).map(([path, shares]) =>
-    [study.methods[place].label, path, ...shares])),
-});
-
 const binRows = (page, trial) => ({
   columns: ["temperature", "from", "to", "samples", "confidence", "accuracy"],
   rows: [["as trained", trial.raw], ["after temperature", trial.scaled]].flatMap(([which, { bins }]) =>

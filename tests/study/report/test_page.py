@@ -577,37 +577,19 @@ def test_a_word_is_explained_on_hover_and_on_focus(page: Page) -> None:
     page.wait(lambda: page.one(".meaning").text.startswith("NLL Negative log-likelihood"))
 
 
-def test_curves_and_searched_values_are_drawn(page: Page, file: Path, approved: Approved) -> None:
+def test_curves_and_searched_values_are_drawn_in_the_readers_colours(
+    page: Page, file: Path
+) -> None:
     page.open(file.with_name("drawn.html"))
-    assert (
-        len(page.all("#study-1-growth svg.chart")) == 3
-        and len(page.all("#study-1-learning svg.chart")) == 3
+    shown = {part: page.all(f"#study-1-{part} svg") for part in ("growth", "learning", "searched")}
+    assert [len(found) for found in shown.values()] == [1, 1, 2]
+    assert "importance" in shown["searched"][0].text and "No importances: too few" in (
+        " ".join(shown["searched"][1].text.split())
     )
-    approved(page.sentence("#study-1-learning", "Not every epoch"))
-    rows = [each.text.split() for each in page.all(".importances tbody tr")]
-    assert [row[:2] for row in rows] == [["focal", "gamma"], ["focal", "x"]]
-    for column in (2, 3):
-        assert sum(float(row[column]) for row in rows) == pytest.approx(1, abs=0.02)
-    (none,) = re.findall(r"mbls: no importances.*", page.one("#study-1-searched").text)
-    assert "(2; at least 16 " in none
-    approved(none)
-    lines = page.all(".panels svg:first-child .across")
-    assert len(lines) == 16 and len(page.all(".panels svg")) == 2
-    page.driver.execute_script(
-        "document.querySelector('.panels svg .across[tabindex=\"0\"]').focus()"
-    )
-    page.press(Keys.ARROW_UP)
-    name = str(page.focused().get_attribute("data-trial"))
-    page.press(Keys.ENTER)
-    assert (
-        page.one(".panel .trial").text == name
-        and page.focused().get_attribute("aria-selected") == "true"
-    )
-    page.one("input[name=mbls]").click()
-    assert (
-        not page.all(".panels svg")[1].is_displayed()
-        and "mbls" not in page.one("#study-1-growth .legend").text
-    )
+    axis = "#study-1-growth svg path[stroke=currentColor]"
+    light = page.one(axis).value_of_css_property("stroke")
+    page.media(scheme="dark")
+    assert page.one(axis).value_of_css_property("stroke") != light
 
 
 def test_a_page_of_a_running_study_reloads_and_stays_where_it_was(page: Page, file: Path) -> None:
