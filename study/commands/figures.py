@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @click.option(
     "--trial",
     metavar="METHOD/NUMBER",
-    help="Trial of the reliability diagram, default: the knee; and of maps, default: the answer's.",
+    help="Trial of the reliability diagram and of maps, default: the model to take.",
 )
 @click.option(
     "--output",

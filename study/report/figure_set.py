@@ -15,6 +15,8 @@ from study.analysis.pareto import measured_in
 from study.analysis.progression import Growth, History, growth, recorded
 from study.analysis.ranking import Ranking, set_aside_line
 from study.analysis.repeats import best_of, typical
+from study.answer.choice import choose
+from study.answer.confirmation import results_of
 from study.report import epoch_figures, figures
 from study.report.front_figure import draw_front
 from study.report.style import HEADINGS, our_settings, save, styles_of
@@ -33,7 +35,8 @@ MAPS = "maps"  # of images with masks alone
 
 @dataclass(frozen=True)
 class Gallery:
-    """A study to draw. trial: whose reliability is shown, e.g. `focal/0007`; default the knee.
+    """A study to draw. trial: whose reliability is shown, e.g. `focal/0007`; default the
+    model to take.
 
     resamples, level: of the front's intervals; 0 resamples: none. absent: messages on what was left
     out of a figure that is drawn.
@@ -62,6 +65,15 @@ class Gallery:
     @property
     def front(self) -> list[TrialRecord]:
         return self.ranking.front
+
+    @cached_property
+    def taken(self) -> TrialRecord | None:
+        """The trial of the search that the answer takes; None: no answer yet, or a default."""
+        try:
+            name = choose(results_of(self.study)).names["trial"]
+        except FieldError:
+            return None
+        return next((record for record in self.records if record.name == name), None)
 
     @cached_property
     def analysis(self) -> Analysis | None:
@@ -187,7 +199,7 @@ def _front(gallery: Gallery) -> Drawn:
         study.title,
         study.recorded.shown("validation"),
         gallery.analysis,
-        gallery.ranking.knee,
+        gallery.taken,
         gallery.ranking.set_aside,
         study.recorded.too_few("validation"),
         gallery.ranking.stands_for,
@@ -210,9 +222,7 @@ def _reliability(gallery: Gallery) -> Drawn:
 
 def _chosen(gallery: Gallery) -> TrialRecord:
     if gallery.trial is None:
-        _front_of(gallery)
-        assert gallery.ranking.knee is not None
-        return gallery.ranking.knee
+        return gallery.taken or _front_of(gallery)[0]
     return gallery.records.named(gallery.trial, "--trial")
 
 
@@ -240,7 +250,9 @@ def _hyperparameters(gallery: Gallery) -> Drawn:
     for label, found in gallery.searched.items():
         done = gallery.complete.of(label)
         title = f"{study.title}: {label}"
-        figure = figures.draw_searched(found, done, front, study.objectives, styles[label], title)
+        figure = figures.draw_searched(
+            found, done, front, study.objectives, styles[label], title, gallery.taken
+        )
         yield f"hyperparameters-{label}", figure
 
 

@@ -30,6 +30,7 @@ from study.report.style import (
     INSIDE,
     OUTSIDE,
     SMALL,
+    TAKE,
     TEXT,
     TRIANGLE,
     TRIANGLES,
@@ -41,6 +42,7 @@ from study.report.style import (
     finish,
     linear_ticks,
     new_figure,
+    ring,
     styles_of,
     wrapped,
 )
@@ -48,6 +50,7 @@ from study.schema.objective import Objective
 from study.store.trials import TrialRecord
 
 OTHERS: Style = ("0.75", "")  # grey, for methods beyond the number of colours
+MOST_SHAPES = 400  # points of a panel; more are an image in PDF and SVG, which is smaller
 PANEL = 1.45  # inches, the height of a small panel
 
 
@@ -205,16 +208,19 @@ def draw_searched(
     objectives: Sequence[Objective],
     style: Style,
     title: str,
+    taken: TrialRecord | None = None,
 ) -> Figure:
     """Each searched hyperparameter against each objective; the study's front is edged in black.
 
-    records: the complete trials in `found`, in its order; front: of the whole study.
+    records: the complete trials in `found`, in its order; front: of the whole study; taken: the
+    model to take, of any method.
     """
     figure = new_figure()
     paths = list(found.values)
     grid = figure.subplots(len(objectives), len(paths), sharex="col", sharey="row", squeeze=False)
     numbers = {record.number for record in front if record.label == records[0].label}
     members = np.array([number in numbers for number in found.numbers])
+    ringed = np.array([record == taken for record in records])
     hidden = np.zeros(len(records), bool)
     for row, objective in zip(grid, objectives, strict=True):
         y = np.array([record.metrics[objective.metric] for record in records])
@@ -227,7 +233,9 @@ def draw_searched(
         row[0].set_ylim(low, high)
         row[0].set_ylabel(textwrap.fill(displayed(objective.metric), 18), fontsize=TEXT)
         for axes, path in zip(row, paths, strict=True):
-            _draw_values(axes, found, path, y, members, style, beyond)
+            x = _draw_values(axes, found, path, y, members, style, beyond)
+            for number in np.flatnonzero(ringed & ~beyond):
+                axes.add_line(ring(7.0, [(x[number], y[number])]))
             if found.importances is not None:
                 share = found.importances[path][objectives.index(objective)]
                 axes.set_title(
@@ -242,6 +250,8 @@ def draw_searched(
     if members.any():
         edged = dot(style, 4.5, markeredgecolor="black")
         entries.append((edged, "on the study's Pareto front"))
+    if ringed.any():
+        entries.append((ring(6.0), TAKE))
     note = wrapped(_search_notes(found, len(records), int(hidden.sum())))
     finish(figure, list(grid.flat), title, entries, note, 1.25 * len(objectives))
     return figure
@@ -255,9 +265,9 @@ def _draw_values(
     members: np.ndarray,
     style: Style,
     beyond: np.ndarray,
-) -> None:
-    """One hyperparameter against one objective. beyond: [N], what the objective's axis leaves
-    out."""
+) -> Values:
+    """One hyperparameter against one objective; returns the places of its values, [N]. beyond: [N],
+    what the objective's axis leaves out."""
     values = found.values[path]
     if path in found.choices:
         names = found.choices[path]
@@ -282,7 +292,15 @@ def _draw_values(
     linear_ticks(axes.yaxis)
     colour, marker = style
     axes.scatter(
-        x[~members], y[~members], s=11, c=colour, marker=marker, alpha=0.6, linewidths=0, zorder=2
+        x[~members],
+        y[~members],
+        s=11,
+        c=colour,
+        marker=marker,
+        alpha=0.6,
+        linewidths=0,
+        zorder=2,
+        rasterized=len(x) > MOST_SHAPES,
     )
     axes.scatter(
         x[members],
@@ -296,6 +314,7 @@ def _draw_values(
     )
     for number in np.flatnonzero(beyond):
         draw_beyond(axes, (x[number], y[number]), "black" if members[number] else colour)
+    return x
 
 
 def _search_notes(found: Searched, trials: int, hidden: int) -> list[str]:

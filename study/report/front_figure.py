@@ -21,10 +21,12 @@ from study.analysis.ranking import Reasons, set_aside_line
 from study.report.style import (
     PLOT_HEIGHT,
     STRIP_HEIGHT,
+    TAKE,
     TEXT,
     TRIANGLE,
     TRIANGLES,
     LegendEntry,
+    Place,
     Style,
     check_suffix,
     displayed,
@@ -34,6 +36,7 @@ from study.report.style import (
     linear_ticks,
     new_figure,
     our_settings,
+    ring,
     save,
     styles_of,
     wrapped,
@@ -53,7 +56,6 @@ NONE: Reasons = {}
 # An axis extends this multiple of the range of half of the front or a quarter of all trials.
 REACH = 6.0
 LINE = 0.9  # points, the width of the front's line
-Place = tuple[float, float]  # of a trial on the two axes
 
 
 @our_settings()
@@ -69,25 +71,23 @@ def draw_front(
     title: str,
     split: str = "Validation split",
     analysis: Analysis | None = None,
-    knee: TrialRecord | None = None,
+    taken: TrialRecord | None = None,
     aside: Reasons = NONE,
     few: str = "",
     equal: Collection[str] = (),
 ) -> Figure:
-    """Every complete trial by its first two objectives; the front of all and its knee are marked.
+    """Every complete trial by its first two objectives; the front and the model to take are marked.
 
     One objective gives one strip per method. With more than two the front is marked but not joined:
     its projection is no staircase. split: its size, in words, for the caption. With an
     analysis, trials on the front get interval bars, and markers whose area grows with their share.
-    knee: by default that of the objectives. aside: trials set aside, which are not drawn but
-    counted. few: why there are no intervals, for the caption. equal: trials that another with equal
-    predictions stands for, which are not drawn. Raises FieldError at `figure` if no
+    taken: the trial that the answer takes, if it takes one. aside: trials set aside, which are not
+    drawn but counted. few: why there are no intervals, for the caption. equal: trials that another
+    with equal predictions stands for, which are not drawn. Raises FieldError at `figure` if no
     trial is left.
     """
     finished = [record for record in _to_draw(records, aside) if record.name not in equal]
     front = pareto.front(finished, objectives)
-    knee = knee or pareto.knee(front, objectives)
-    assert knee is not None
     styles = _styles(records, finished)
     places = _places(finished, objectives, list(styles))
 
@@ -114,14 +114,16 @@ def draw_front(
     for record in front:
         share = 0.0 if record in bare else shares.get(record.name, 0.5)
         _draw_member(axes, places[record.name], styles[record.label], share)
-    axes.add_line(_ring(9.0, [places[knee.name]]))
+    entries = _entries(styles, len(front), len(objectives))
+    if taken is not None and taken.name in places:
+        axes.add_line(ring(9.0, [places[taken.name]]))
+        entries.append((ring(7.0), f"{TAKE}: {taken.name}"))
     members = {record.name for record in front}
     for record in finished:
         if record.name in outside:
             edge = "black" if record.name in members else styles[record.label][0]
             draw_beyond(axes, places[record.name], edge)
 
-    entries = _entries(styles, knee, len(front), len(objectives))
     lying = (len(outside), sum(record.name in outside for record in front))
     sure = f"no intervals ({few})" if few else "no intervals"
     if analysis is not None:
@@ -262,27 +264,10 @@ def _draw_member(axes: Axes, place: Place, style: Style, share: float) -> None:
     )
 
 
-def _ring(size: float, places: Sequence[Place] = ()) -> Line2D:
-    """The mark of the knee, around its trial and in the legend."""
-    return Line2D(
-        [x for x, _ in places],
-        [y for _, y in places],
-        marker="o",
-        markersize=size,
-        markerfacecolor="none",
-        markeredgecolor="black",
-        linestyle="none",
-        zorder=5,
-    )
-
-
-def _entries(
-    styles: Mapping[str, Style], knee: TrialRecord, size: int, objectives: int
-) -> list[LegendEntry]:
+def _entries(styles: Mapping[str, Style], size: int, objectives: int) -> list[LegendEntry]:
     """The legend; one objective's strips have the methods' names beside them."""
-    ring = _ring(7.0)
     if objectives == 1:
-        return [(ring, f"best: {knee.name}")]
+        return []
     entries: list[LegendEntry] = [(dot(style), label) for label, style in styles.items()]
     member = Line2D(
         [],
@@ -294,7 +279,7 @@ def _entries(
         color="black" if objectives == 2 else "none",  # of more, the front is not joined
         linewidth=LINE,
     )
-    return [*entries, (member, f"Pareto front ({size})"), (ring, f"knee: {knee.name}")]
+    return [*entries, (member, f"Pareto front ({size})")]
 
 
 def _caption(
@@ -320,10 +305,6 @@ def _caption(
         sentences.append(
             f"{trials_are} on the front without bars and share: the predictions are lost. The"
             " shares of the others are too large."
-        )
-    if len(objectives) > 1:
-        sentences.append(
-            "Knee: the compromise, farthest from the line between the front's extremes."
         )
     if analysis is not None and analysis.shares:
         sentences.append(

@@ -41,13 +41,14 @@ def render(page: Mapping[str, Any]) -> str:
     script = "\n".join(['"use strict";', *(_part(name) for name in SCRIPTS)])
     style = _part("page.css")
     names = ", ".join(study["name"] for study in page["studies"])
-    # Of maps alone, which are in the data.
-    images = " img-src data:;" if any(study.get("maps") for study in page["studies"]) else ""
+    made = "".join(_made(study, f"study-{place}") for place, study in enumerate(page["studies"], 1))
+    # Of maps, which are in the data, and of figures of many points.
+    with_images = any(study.get("maps") for study in page["studies"]) or "<image " in made
+    images = " img-src data:;" if with_images else ""
     policy = (
         f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}';{images}"
         " base-uri 'none'; form-action 'none'"
     )
-    made = "".join(_made(study, f"study-{place}") for place, study in enumerate(page["studies"], 1))
     page = {**page, "studies": [{**study, **dict.fromkeys(MADE)} for study in page["studies"]]}
     parts = {
         "made": made,

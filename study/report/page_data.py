@@ -66,7 +66,6 @@ def gather(
     finished = records.complete
     measured = pareto.measured_names(finished)
     front = now.ranking.front
-    knee = now.ranking.knee
     drawn, notes = diagrams(study, finished)
     drawn_once, left_out = drawings(Gallery(study, records))
     on_front = {record.name for record in front}
@@ -77,7 +76,7 @@ def gather(
         "name": spec.name,
         "created": recorded.created,
         "goes_on": study.goes_on_anywhere,
-        "abstract": _abstract(study, records, summed(now.counts.values()), front, knee),
+        "abstract": _abstract(study, records, summed(now.counts.values()), front),
         "facts": _facts(study),
         "objectives": [objective.metric for objective in study.objectives],
         "afterwards": study.afterwards,
@@ -100,7 +99,6 @@ def gather(
             }
             for record in finished
         ],
-        "knee": knee and knee.name,
         "hypervolume": number(now.ranking.hypervolume),
         "samples": recorded.measured("validation"),
         "counted": recorded.counted,
@@ -178,7 +176,6 @@ def _abstract(
     records: Sequence[TrialRecord],
     counts: Counts,
     front: Sequence[TrialRecord],
-    knee: TrialRecord | None,
 ) -> list[str]:
     spec = study.spec
     sought = " and ".join(
@@ -195,16 +192,12 @@ def _abstract(
         only = study.objectives[0].metric
         values = f"{displayed(only)} {front[0].metrics[only]:.4f}"
         sentences.append(f"The best trial is {front[0].name} ({values}).")
-    elif knee is not None:
-        values = ", ".join(
-            f"{displayed(o.metric)} {knee.metrics[o.metric]:.4f}" for o in study.served
-        )
+    elif front:
         methods = len({record.label for record in front})
-        what = "It" if front == [knee] else "The knee, the best compromise as served,"
         sentences.append(
             f"{counted(len(front), 'trial')} of {counted(methods, 'method')}"
             f" {'is' if len(front) == 1 else 'are'} on the Pareto front: no other trial is at least"
-            f" as good in every objective and better in one. {what} is {knee.name} ({values})."
+            f" as good in every objective and better in one."
         )
     samples = ", ".join(study.recorded.sizes_of("validation"))
     sentences.append(

@@ -44,6 +44,7 @@ INSIDE = (COLOURS[0], "o")
 OUTSIDE = (COLOURS[1], "D")
 BIN_KEY = ("inside the band", "outside", "95% band", "perfect calibration")
 
+Place = tuple[float, float]  # of a trial on the two axes
 Style = tuple[str, str]  # colour and marker
 LegendEntry = tuple[Any, str]  # a legend handle and its name
 
@@ -96,11 +97,28 @@ def dot(style: Style, size: float = 4, **more: Any) -> Line2D:
     return Line2D([], [], color=colour, marker=marker, markersize=size, linestyle="none", **more)
 
 
+TAKE = "model to take"  # the legend of the ring
+
+
+def ring(size: float, places: Sequence[Place] = ()) -> Line2D:
+    """The mark of the model to take, around its trial and in the legend."""
+    return Line2D(
+        [x for x, _ in places],
+        [y for _, y in places],
+        marker="o",
+        markersize=size,
+        markerfacecolor="none",
+        markeredgecolor="black",
+        linestyle="none",
+        zorder=5,
+    )
+
+
 TRIANGLE = "an open triangle"  # what it draws, in captions
 TRIANGLES = "open triangles"
 
 
-def draw_beyond(axes: Axes, place: tuple[float, float], edge: str) -> None:
+def draw_beyond(axes: Axes, place: Place, edge: str) -> None:
     """Mark a value that lies beyond the axes: an open triangle at their edge, pointing there."""
     limits = [sorted(axes.get_xlim()), sorted(axes.get_ylim())]
     x, y = (min(max(at, low), high) for at, (low, high) in zip(place, limits, strict=True))

@@ -18,13 +18,15 @@ function confirmationSection(study, view) {
         h("p", { class: "small" }, `From ${found.name}: each row was retrained with fresh seeds. The change from “search” to “fresh seeds” shows how ` +
           "lucky the selected seed was on the same validation split; the change to “test” adds the luck of the split. Shrinkage: how much " +
           `better the trial scored in the search than it scores on test. ${found.compared.replace(/^s/, "S")}`),
-        sheet(study, "From the search to the test", shrinkageTable(found.rows, wanted), () => confirmationRows(study))]),
-    h("div", { class: "dumbbells" }, wanted.map((measure) => dumbbells(found, measure))),
+        sheet(study, "From the search to the test", shrinkageTable(study, found.rows, wanted), () => confirmationRows(study))]),
+    h("div", { class: "dumbbells" }, wanted.map((measure) => dumbbells(study, measure))),
     ...(found.shifts.length ? [h("p", {}, "Under shift, the temperature is the one fitted on the validation split. Noise inflates " +
       "the calibration errors, more so with fewer samples: do not compare sets of different sizes.")] : []),
     ...found.shifts.flatMap((shift) => shiftTable(study, shift, found.shift_samples[shift], found.shift_dropped[shift])),
   ];
 }
+
+const takenClass = (study, row) => (row.label === study.answer?.taken ? "taken" : null);
 
 const firstColumn = ({ itself }) => (itself ? "method" : "retrained");
 
@@ -52,17 +54,17 @@ function testTable(study, view, rows) {
         groups.flatMap((group) => group.map((measure, k) =>
           h("th", { scope: "col", class: first(k) }, under(measure), under(measure) ? tag(measure) : null))),
         h("th", { scope: "col", class: "first" }, "seeds"), h("th", { scope: "col", class: "role" }, "role"))),
-    h("tbody", {}, rows.map((each) => h("tr", { class: study.answer?.taken === each.label ? "taken" : null },
+    h("tbody", {}, rows.map((each) => h("tr", { class: takenClass(study, each) },
       h("th", { scope: "row" }, each.name),
-      groups.flatMap((group) => group.map(({ place }, k) => h("td", { class: first(k) }, spreadNodes(each.test[place]), floorNodes(each.floors.test[place])))),
+      groups.flatMap((group) => group.map(({ place }, k) => h("td", { class: first(k) }, floored(each.floors.test[place], spreadNodes(each.test[place]))))),
       h("td", {}, countText(each.seeds)),
       h("td", { class: "role" }, each.role)))));
 }
 
-const spreadNodes = (spread) => (!spread || spread[1] === null ? spreadText(spread)
-  : [metricText(spread[0]), " ", h("small", { class: "interval" }, `± ${metricText(spread[1])}`)]);
+const spreadNodes = (spread) => (!spread || spread[1] === null ? [spreadText(spread ?? null)]
+  : [spreadWords(spread)[0], " ", h("small", { class: "interval" }, `± ${spreadWords(spread)[1]}`)]);
 
-function shrinkageTable(rows, wanted) {
+function shrinkageTable(study, rows, wanted) {
   const columns = ["search", "fresh seeds", "test", "shrinkage"];
   return h("table", { class: "shrinkage" },
     h("caption", { class: "hidden" }, "Validation value in the search; validation and test values of fresh seeds"),
@@ -70,18 +72,19 @@ function shrinkageTable(rows, wanted) {
       h("tr", {}, h("td"), wanted.map((each) => h("th", { scope: "colgroup", colspan: columns.length, class: "first" }, each.short))),
       h("tr", {}, h("th", { scope: "col" }, "retrained"), wanted.flatMap(() => columns.map((name, k) =>
         h("th", { scope: "col", class: k === 0 ? "first" : null }, name))))),
-    h("tbody", {}, rows.map((each) => h("tr", {}, h("th", { scope: "row" }, each.name),
+    h("tbody", {}, rows.map((each) => h("tr", { class: takenClass(study, each) }, h("th", { scope: "row" }, each.name),
       wanted.flatMap(({ place }) => {
         const lost = each.shrinkage[place];
         return [h("td", { class: "first" }, metricText(each.searched[place])),
-          h("td", {}, spreadNodes(each.validation[place]), floorNodes(each.floors.validation[place])),
-          h("td", {}, spreadNodes(each.test[place]), floorNodes(each.floors.test[place])),
+          h("td", {}, floored(each.floors.validation[place], spreadNodes(each.validation[place]))),
+          h("td", {}, floored(each.floors.test[place], spreadNodes(each.test[place]))),
           h("td", {}, lost === null ? NONE : `${lost < 0 ? "−" : "+"}${metricText(Math.abs(lost))}`)];
       })))));
 }
 
 // One measure, one line per row: hollow = searched, grey = fresh seeds, filled = test.
-function dumbbells({ rows, itself }, measure) {
+function dumbbells(study, measure) {
+  const { rows, itself } = study.confirmation;
   const of = (each) => [each.searched[measure.place], each.validation[measure.place], each.test[measure.place]];
   const ends = rows.flatMap((each) => {
     const [searched, ...spreads] = of(each);
@@ -108,7 +111,7 @@ function dumbbells({ rows, itself }, measure) {
       s("circle", { class: name, cx: toX(spread[0]), cy: y + dy, r: 4 }),
     ];
     return s("g", { class: "dumbbell" },
-      s("text", { x: left - 10, y: y + 4, "text-anchor": "end" }, each.name.length > 24 ? `${each.name.slice(0, 23)}…` : each.name),
+      s("text", { class: takenClass(study, each), x: left - 10, y: y + 4, "text-anchor": "end" }, each.name.length > 24 ? `${each.name.slice(0, 23)}…` : each.name),
       bar(validation, "fresh", -4) ?? [], bar(test, "test", 4) ?? [],
       searched === null ? [] : s("circle", { class: "searched", cx: toX(searched), cy: y, r: 4.5 }));
   })), h("figcaption", {}, itself ? "Grey: seeds on validation. Blue: the same seeds on test."

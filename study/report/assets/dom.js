@@ -17,6 +17,7 @@ const s = (tag, attributes = {}, ...children) =>
 // ---- numbers
 
 const NONE = "–";
+const TAKE = "model to take";
 const metricText = (value) => (value === null || value === undefined ? NONE : value.toFixed(4));
 const countText = (value) =>
   value === null || value === undefined ? NONE : value.toLocaleString("en-US", { maximumFractionDigits: 0 });
@@ -24,9 +25,16 @@ const secondsText = (value) =>
   value === null || value === undefined ? NONE : value < 100 ? value.toFixed(1) : countText(value);
 const shareText = (value) => (value === null || value === undefined ? NONE : `${Math.round(100 * value)}%`);
 const settingText = (value) => (typeof value === "number" ? String(Number(value.toPrecision(3))) : String(value));
+// Of a mean and its standard deviation: two digits of the deviation, at most four of either.
+const spreadWords = ([mean, deviation]) => {
+  const digits = deviation > 0 ? Math.min(4, Math.max(2, Math.ceil(-Math.log10(deviation)) + 1)) : 4;
+  return [mean, deviation].map((value) => value.toFixed(digits));
+};
 const spreadText = (spread) =>
-  spread === null ? NONE : spread[1] === null ? metricText(spread[0]) : `${metricText(spread[0])} ± ${metricText(spread[1])}`;
-const floorNodes = (floor) => (floor ? [h("small", { class: "floor" }, `floor ${floor[3]}`)] : []);
+  spread === null ? NONE : spread[1] === null ? metricText(spread[0]) : spreadWords(spread).join(" ± ");
+// Shown where a reader points at the value or moves to it.
+const floored = (floor, nodes) => (floor
+  ? [h("span", { class: "floored", tabindex: "0" }, nodes, h("small", { class: "floor" }, `floor ${floor[3]}`))] : nodes);
 const plural = (count, noun) => `${countText(count)} ${noun}${count === 1 ? "" : "s"}`;
 const paramsText = (params) =>
   Object.entries(params).map(([path, value]) => `${path.replace(/^method\./, "")} ${settingText(value)}`).join(", ");
@@ -62,12 +70,12 @@ function valueText(measure, trial) {
   return `${measure.sure(trial) ?? measure.text(measure.of(trial))}${floor ? `, floor ${floor[3]}` : ""}`;
 }
 
-// The same, with the interval in small type and never broken across lines, the floor below it.
+// The same, with the interval in small type and never broken across lines.
 function valueNodes(measure, trial) {
   const sure = measure.sure(trial);
   if (!sure) return [measure.text(measure.of(trial))];
   const [value, ...interval] = sure.split(" ");
-  return [value, " ", h("small", { class: "interval" }, interval.join(" ")), ...floorNodes(measure.floor(trial))];
+  return floored(measure.floor(trial), [value, " ", h("small", { class: "interval" }, interval.join(" "))]);
 }
 
 // ---- commands to copy: [command, what it does] each

@@ -179,11 +179,8 @@ function drawFront(page, study, view, width) {
     s("g", { "clip-path": `url(#${clip})` }, cross),
     bars, s("g", { "clip-path": `url(#${clip})` }, frontLine(drawn, front, view)), drawn.ring, marks, drawn.cursor);
   drawn.cursor.setAttribute("clip-path", `url(#${clip})`);
-  const knee = inside.find((trial) => trial.name === study.knee);
-  if (knee && front.includes(knee)) {
-    svg.append(s("text", { class: "knee", x: drawn.toX(x.of(knee)) + 14, y: drawn.toY(y.of(knee)) + 18 },
-      study.objectives.length > 1 ? "knee" : "best"));
-  }
+  const taken = inside.find((trial) => trial.name === study.answer?.trial);
+  if (taken) svg.append(s("text", { class: "take", x: drawn.toX(x.of(taken)) + 14, y: drawn.toY(y.of(taken)) + 18 }, TAKE));
 
   const onFront = new Set(front);
   const ordered = [...inside].sort((a, b) => onFront.has(a) - onFront.has(b)); // front last, on top
@@ -295,9 +292,6 @@ function frontCaption(study, view, drawn) {
     drawn.front.length === 1 ? "One of the trials shown is not dominated on these two axes. " :
       `The line joins the ${plural(drawn.front.length, "trial")} shown that no other trial dominates on these two axes. `,
   ];
-  if (study.objectives.length > 1) {
-    sentences.push("Knee: the compromise on the study's Pareto front, farthest from the line between its extremes. ");
-  }
   const searched = new Set(study.objectives);
   if (searched.size > 2 || ![view.x.name, view.y.name].every((name) => searched.has(name))) {
     const optimized = study.afterwards ? "The objectives given are" : "The study optimized";

@@ -16,7 +16,6 @@ const GLOSSARY = [ // id, name, pattern, meaning
   ["trained", "as trained", /as trained/, "The network's own probabilities, before any temperature."],
   ["reliability", "reliability diagram", /reliability diagrams?|reliability/, "Accuracy against confidence, bin by bin. Where a model is calibrated, the two agree."],
   ["front", "Pareto front", /Pareto front/, "The trials that no other trial beats: none is at least as good in every objective and better in one."],
-  ["knee", "knee", /knee/, "A compromise on the Pareto front, which describes it: with the objectives scaled to [0, 1] over the front, the trial farthest from the line through its ends, towards the ideal corner."],
   ["aside", "set aside", /set aside/, "A complete trial that does not count: it guesses (its accuracy is not significantly above that of always predicting the most frequent class) or violates a constraint of the study. It is on no front and never selected."],
   ["served", "as served", /as served/, "As the registered model gives it: with its temperature, or as trained."],
   ["hypervolume", "hypervolume", /hypervolume/, "The volume of the objective space that the Pareto front dominates, up to a reference point: the worst of the methods' defaults that count. It grows when the front improves."],

@@ -10,7 +10,7 @@ function viewOf(study, id) {
   const x = named(study.objectives[0]) ?? all[0];
   const second = [study.objectives[1], "ece", "nll", "accuracy"].find((name) => name && name !== x.name && named(name));
   return {
-    id, measures: all, x, y: named(second) ?? all[1], hidden: new Set(), all: false, selected: study.answer?.trial ?? study.knee,
+    id, measures: all, x, y: named(second) ?? all[1], hidden: new Set(), all: false, selected: study.answer?.trial ?? (study.trials.find((trial) => trial.front) ?? study.trials[0])?.name,
     // Of trials with equal predictions, the first one shown.
     shows(trial) {
       const first = trial.same_as && study.trials.find((each) => each.name === trial.same_as);

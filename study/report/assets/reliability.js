@@ -16,7 +16,8 @@ function reliabilityPanel(page, study, view) {
 
 function panelOf(page, study, view, trial) {
   return [
-    h("h4", {}, glyph(page, trial.method), "Reliability of ", h("span", { class: "trial" }, trial.title)),
+    h("h4", {}, glyph(page, trial.method), "Reliability of ", h("span", { class: "trial" }, trial.title),
+      trial.name === study.answer?.trial ? h("small", { class: "take" }, ` ${TAKE}`) : null),
     trial.raw
       ? h("div", { class: "pair" }, ["raw", "scaled"].map((which, k) => diagram(page, study, trial, which, page.headings[k])))
       : h("p", { class: "note" }, "No diagram: this trial's predictions cannot be read; see the note at the top."),

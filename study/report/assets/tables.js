@@ -25,7 +25,7 @@ const TERM_OF = { accuracy: "accuracy", ece: "ece", nll: "nll", brier: "brier", 
 function trialTable(page, study, view) {
   const columns = [
     { title: "trial", of: (t) => t.method * 1e6 + t.number, cell: (t) => trialLink(page, study, view, t), row: true },
-    { title: "front", of: (t) => (t.front ? 0 : t.set_aside ? 2 : 1), cell: frontCell },
+    { title: "front", of: (t) => (t.front ? 0 : t.set_aside ? 2 : 1), cell: (t) => frontCell(study, t) },
     ...(study.resamples ? [{ title: "share", term: "share", of: (t) => t.share, cell: (t) => shareText(t.share), down: true }] : []),
     ...coreMeasures(study, view).map((measure) => ({
       title: measure.short, term: TERM_OF[measure.name.replace(/^ts_/, "")], of: measure.of, down: measure.better === "higher",
@@ -33,7 +33,6 @@ function trialTable(page, study, view) {
     })),
     ...(study.trials.some((trial) => Object.keys(trial.params).length)
       ? [{ title: "settings", words: true, cell: (t) => h("span", { class: "params" }, paramsText(t.params)) }] : []),
-    { title: "samples seen", of: (t) => t.samples, cell: (t) => countText(t.samples) },
     { title: "seconds", of: (t) => t.seconds, cell: (t) => secondsText(t.seconds) },
   ];
   const objective = view.measures.find((each) => each.name === study.objectives[0]);
@@ -59,12 +58,13 @@ function trialTable(page, study, view) {
       const [first, second] = [column.of(a) ?? missing, column.of(b) ?? missing];
       return Boolean(a.set_aside) - Boolean(b.set_aside) || (down ? second - first : first - second) || a.method - b.method || a.number - b.number;
     });
-    const kept = every ? shown : shown.slice(0, FIRST_ROWS);
+    const matters = (trial) => trial.front || trial.name === study.answer?.trial;
+    const kept = every ? shown : shown.filter((trial, k) => k < FIRST_ROWS || matters(trial));
     heads.forEach((cell, place) => {
       if (columns[place] === column) cell.setAttribute("aria-sort", down ? "descending" : "ascending");
       else cell.removeAttribute("aria-sort");
     });
-    body.replaceChildren(...kept.map((trial) => h("tr", { "data-row": trial.name },
+    body.replaceChildren(...kept.map((trial) => h("tr", { "data-row": trial.name, class: trial.name === study.answer?.trial && "taken" },
       columns.map((each) =>
         h(each.row ? "th" : "td", { scope: each.row && "row", class: each.words && "words" }, each.cell(trial))))));
     mark();
@@ -72,7 +72,7 @@ function trialTable(page, study, view) {
       ? `${countText(kept.length)} of ${plural(shown.length, "trial")}, sorted by ${column.title}.`
       : `${plural(shown.length, "trial")}, sorted by ${column.title}.`) +
       (study.resamples ? " Share: fraction of bootstrap resamples in which the trial is on the Pareto front." : "");
-    more.hidden = shown.length <= FIRST_ROWS;
+    more.hidden = !every && kept.length === shown.length;
     more.textContent = every ? "Show fewer" : `Show all ${countText(shown.length)}`;
   }
 
@@ -88,7 +88,8 @@ function trialTable(page, study, view) {
   return sheet(study, "Trials", table, () => trialRows(study, view), status, more);
 }
 
-function frontCell(trial) {
+function frontCell(study, trial) {
+  if (trial.name === study.answer?.trial) return h("small", { class: "take", title: TAKE }, "take");
   if (trial.front) return h("span", { title: "on the study's Pareto front" }, "●");
   return trial.set_aside ? h("small", { title: trial.set_aside }, "set aside") : "";
 }

@@ -87,7 +87,8 @@ def test_ctrl_c_writes_a_last_page_and_is_no_failure(storage, monkeypatch, capsy
 
     monkeypatch.setattr(time, "sleep", interrupted)
     code, out, err = report(capsys, storage, "--every", "7")
-    assert code == 0 and err == "" and pages(storage) == [None, 0] and out.count("uploaded") == 1
+    assert code == 0 and {*err.splitlines()} <= {"computing the page"}
+    assert pages(storage) == [None, 0] and out.count("uploaded") == 1
 
 
 @pytest.mark.slow

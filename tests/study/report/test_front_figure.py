@@ -36,7 +36,7 @@ def study(labels=LABELS, trials=24):
     ]
 
 
-# The knee is the middle one of the three on the front; focal/0003 is beaten.
+# focal/0003 is beaten.
 HAND = [
     trial("focal", 1, 0.98, 0.10),
     trial("mbls", 7, 0.97, 0.03),
@@ -67,16 +67,18 @@ def drawn(figure):
 
 
 def test_names_of_axes_legend_title_and_caption():
-    figure = draw_front(HAND, BOTH, "digits", "1,437 validation samples")
+    figure = draw_front(HAND, BOTH, "digits", "1,437 validation samples", taken=HAND[1])
     (axes,) = figure.axes
     assert axes.get_xlabel() == "accuracy, validation (higher is better)"
     assert axes.get_ylabel() == "ECE, validation (lower is better)"
-    assert legend_names(figure) == ["focal", "mbls", "Pareto front (3)", "knee: mbls/0007"]
+    assert legend_names(figure) == [
+        "focal",
+        "mbls",
+        "Pareto front (3)",
+        f"model to take: {HAND[1].name}",
+    ]
     assert figure.legends[0].get_title().get_text() == "digits"
-    assert caption(figure) == (
-        "1,437 validation samples; 4 complete trials; no intervals.\n"
-        "Knee: the compromise, farthest from the line between the front's extremes."
-    )
+    assert caption(figure) == "1,437 validation samples; 4 complete trials; no intervals."
     assert axes.get_xscale() == axes.get_yscale() == "linear"
 
 
@@ -104,8 +106,9 @@ def test_every_complete_trial_is_a_point_and_the_front_is_joined_by_its_steps():
     assert front.get_drawstyle() == "steps-post"
     assert front.get_xdata() == pytest.approx([0.98, 0.97, 0.93])
     assert front.get_ydata() == pytest.approx([0.10, 0.03, 0.01])
-    (ring,) = lines(figure, "o")
-    assert (*ring.get_xdata(), *ring.get_ydata()) == (0.97, 0.03)
+    assert not lines(figure, "o")  # no model is taken yet
+    (ring,) = lines(draw_front(HAND, BOTH, "digits", taken=HAND[0]), "o")
+    assert (*ring.get_xdata(), *ring.get_ydata()) == drawn(draw_front(HAND[:1], BOTH, "t"))[0]
     assert "dece" not in legend_names(figure)
 
 
@@ -196,22 +199,20 @@ def test_in_reach_where_the_front_is_one_point():
 def test_one_objective_is_a_strip_for_each_method():
     figure = draw_front(study(), (ACCURACY,), "t")
     (axes,) = figure.axes
-    best = max(study(), key=lambda record: record.metrics["accuracy"])
     assert [tick.get_text() for tick in axes.get_yticklabels()] == LABELS
-    assert legend_names(figure) == [f"best: {best.name}"]
+    assert legend_names(figure) == []
     assert axes.get_xlabel() == "accuracy, validation (higher is better)"
     for place, dots in enumerate(axes.collections[:5]):
         x, y = np.asarray(dots.get_offsets()).T
         assert x.tolist() == [r.metrics["accuracy"] for r in study() if r.label == LABELS[place]]
         assert np.all(np.abs(y - place) < 0.31) and len(set(y)) == 24
-    (ring,) = lines(figure, "o")
-    assert ring.get_xdata()[0] == best.metrics["accuracy"]
+    assert not lines(figure, "o")
 
 
 def test_three_objectives_draw_two_and_say_so():
     hidden_strength = trial("focal", 3, 0.92, 0.09, nll=0.1)  # beaten in the two that are drawn
     figure = draw_front([*HAND[:3], hidden_strength], (*BOTH, NLL), "t")
-    assert legend_names(figure)[-2] == "Pareto front (4)"
+    assert legend_names(figure)[-1] == "Pareto front (4)"
     assert "Pareto front of all 3 objectives; ts_nll not drawn." in caption(figure)
     assert lines(figure, "None") == []
 

@@ -5,6 +5,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from optuna.distributions import CategoricalDistribution, FloatDistribution
 
@@ -68,9 +69,10 @@ def test_a_drawing_has_the_words_the_lines_and_the_points_of_its_figure(study: S
                 markers = [each for axes in figure.axes for each in axes.collections]
                 uses = len([*element.iter("use")])
                 assert uses > sum(len(each.get_offsets()) for each in markers)
-            curves = {line.get_color().lower() for axes in figure.axes for line in axes.lines}
+            drawn = [line for axes in figure.axes for line in axes.lines]
+            curves = {to_hex(one.get_color()) for one in drawn if one.get_linestyle() != "None"}
             strokes = {each.get("stroke") for each in element.iter("path")}
-            assert {"currentColor" if each == "black" else each for each in curves} <= strokes
+            assert {"currentColor" if each == "#000000" else each for each in curves} <= strokes
 
 
 def test_the_page_policy_admits_it_and_no_two_things_have_one_id(study: Study) -> None:
