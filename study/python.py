@@ -17,6 +17,7 @@ from study.notebook.places import Place
 from study.notebook.process import run_command
 from study.notebook.shown import (
     Answer,
+    Figures,
     Plan,
     in_commas,
     level_of,
@@ -67,7 +68,8 @@ class Study:
         key.
 
         data: also objects, alone as `train` or in a dict of splits: a pair (samples, labels), a
-        map-style data set of torch, or one of Hugging Face. They are written once, into the study's
+        map-style data set of torch, or one of Hugging Face. model, methods, objectives: also your
+        class, or your function of logits and labels. Both are written once, into the study's
         folder; else nothing is written before `run`.
         """
         made = cls.from_spec(keys)
@@ -164,14 +166,15 @@ class Study:
         return epochs_frame(self._now())
 
     def front(self, objectives: str | Sequence[str] | None = None) -> pandas.DataFrame:
-        """The rows of `trials` on the Pareto front, best by the first objective first.
+        """The rows of `trials` on the Pareto front, best by the first objective first. A notebook
+        shows six of its columns, and the front's figure.
 
         objectives: other metrics on validation, given afterwards: "accuracy,nll", or a list; the
         frame's `attrs["afterwards"]` then says what the study searched for.
         """
-        from study.analysis.frames import front_frame
+        from study.notebook.front import Front
 
-        return front_frame(self._seen(objectives, begun=False))
+        return Front.of(self._seen(objectives, begun=False))
 
     def predictions(self, trial: str, split: str = "validation") -> Predictions:
         """Logits [N, K] and labels [N] of a complete trial: `focal/0007`.
@@ -184,9 +187,7 @@ class Study:
         record = now.records().named(trial, "trial")
         if split not in SPLITS:
             raise FieldError("split", f"there is no split '{split}'", nearest(split, SPLITS))
-        if split == "test":
-            return tested_predictions(now, record)
-        return stored_predictions(now, record)
+        return (tested_predictions if split == "test" else stored_predictions)(now, record)
 
     # ---- its commands ----------------------------------------------------------------------------
 
@@ -281,8 +282,9 @@ class Study:
         if temperature is not None:
             seen = seen.served_as(TEMPERATURE if temperature else RAW)
         check_given_matters(seen)
-        found = answer_of(results_of(seen), level_of(interval))
-        return Answer(**vars(found), afterwards=seen.afterwards or "")
+        results, level = results_of(seen), level_of(interval)
+        found = answer_of(results, level)
+        return Answer(**vars(found), afterwards=seen.afterwards or "", results=results, level=level)
 
     def confirm(
         self,
@@ -369,9 +371,9 @@ class Study:
         objectives: str | Sequence[str] | None = None,
         bootstrap: int = 1000,
         interval: float = 95,
-    ) -> list[Path]:
-        """Draw each figure that the study's files allow; returns their files. Default: figures in
-        the study's directory.
+    ) -> Figures:
+        """Draw each figure that the study's files allow; returns their files, which a notebook
+        shows. Default: figures in the study's directory.
 
         objectives: other metrics than the study searched; default then: figures-accuracy-nll.
         """
@@ -386,7 +388,7 @@ class Study:
         folder = None if output is None else Path(output)
         seen = self._seen(objectives)
         say = Place().stays
-        return draw_figures(seen, say, folder, format, only, trial, bootstrap, level)
+        return Figures(draw_figures(seen, say, folder, format, only, trial, bootstrap, level))
 
     def export(
         self,

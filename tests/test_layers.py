@@ -38,7 +38,7 @@ WINGS: dict[str, set[str]] = {
         "optuna",
     },
     "terminal": {"machines", "uncertainty", "analysis", "store", "schema"},
-    "notebook": {"terminal", "answer", "store", "schema"},
+    "notebook": {"report", "terminal", "answer", "analysis", "store", "schema"},
     "report": {"answer", "uncertainty", "analysis", "store", "schema"},
     "evaluation": {"report", "uncertainty", "analysis", "store", "schema"},
     "registry": {"answer", "uncertainty", "tracking", "store", "schema", "mlflow"},

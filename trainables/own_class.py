@@ -42,7 +42,7 @@ def own_class(module: ModuleType, where: str, kind: str, name: str) -> type:
         has = "".join(f"; it has {_shown(one)}" for one in _defined(module))
         mend = f"Write {example}{_with_build(kind, _defined(module))}"
         raise FieldError("extensions", f"{where}: it must define the class {name}{has}", mend)
-    if _is_module(found) and base not in (one.__name__ for one in found.__mro__[1:]):
+    if is_module(found) and base not in (one.__name__ for one in found.__mro__[1:]):
         problem = f"{where}: {_shown(found)} is no {base}"
         mend = f"Write {example}{_with_build(kind, [found])}"
         raise FieldError("extensions", problem, mend)
@@ -66,17 +66,17 @@ def _defined(module: ModuleType) -> list[type]:
 
 
 def _shown(cls: type) -> str:
-    return f"the nn.Module {cls.__name__}" if _is_module(cls) else f"the class {cls.__name__}"
+    return f"the nn.Module {cls.__name__}" if is_module(cls) else f"the class {cls.__name__}"
 
 
-def _is_module(cls: type) -> bool:
+def is_module(cls: type) -> bool:
     """Whether it is an nn.Module, without importing torch."""
     return any(f"{one.__module__}.{one.__name__}" == MODULE for one in cls.__mro__)
 
 
 def _with_build(kind: str, classes: list[type]) -> str:
     """What returns a network, if the file has one."""
-    if kind == "model" and any(map(_is_module, classes)):
+    if kind == "model" and any(map(is_module, classes)):
         return " with a build(self, input_shape, num_classes) that returns the nn.Module."
     return ""
 

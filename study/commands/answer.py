@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from study.store.command_line import FROM_PYTHON, CommandLine, repeated
 from study.terminal.console import (
     BEYOND_LIMIT,
     console,
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from study.answer.said import Answer
     from study.schema.condition import Condition
     from study.store.study import Study
+
+TRAIN = ("run", "confirm")  # the commands that train
 
 
 @click.command()
@@ -159,13 +163,13 @@ def conclude(
 def _with_address(found: Answer, address: str | None) -> Answer:
     """The answer whose commands to train have that --address; `auto` is of a job on a cluster,
     which has another one from elsewhere."""
-    if address in (None, "auto"):
+    if address is None or address == "auto":
         return found
     return replace(
         found,
         next=tuple(
-            (f"{command} --address {shlex.quote(str(address))}", does)
-            if shlex.split(command)[1] in ("run", "confirm")
+            (command.at(address), does)
+            if isinstance(command, CommandLine) and shlex.split(command)[1] in TRAIN
             else (command, does)
             for command, does in found.next
         ),
@@ -197,10 +201,10 @@ def _print(found: Answer, study: Study, why: bool = False) -> None:
         if command.startswith("calstudy report") and (page := _page(study)):
             console.say(f"All results on one page: {page}")
         else:
-            console.say(f"Next: {command}  ({does})")
+            console.say(f"Next: {repeated(command)}  ({does})")
     if found.why and not why:
         explains = study.command("answer", why=True, **study.given_option)
-        console.say(f"Why: {explains}")
+        console.say(f"Why: {'study.answer().why' if FROM_PYTHON in os.environ else explains}")
 
 
 def _page(study: Study) -> Path | None:

@@ -25,6 +25,7 @@ from study.notebook.places import Place
 from study.schema.errors import TryAgain
 from study.schema.own_code import environment
 from study.schema.printable import printable
+from study.store.command_line import FROM_PYTHON
 from study.terminal.console import INTERRUPTED, MISTAKE
 from study.terminal.steps import FOLLOWED, PASSING
 from trainables.problems import UserError
@@ -100,7 +101,7 @@ def run_command(
     TryAgain for 75 and where a signal ended it, else CommandFailed, with the command's message.
     """
     variables = {name: text for name, text in environment().items() if name not in NOT_FOR_A_PIPE}
-    variables["PYTHONIOENCODING"] = "utf-8"
+    variables |= {"PYTHONIOENCODING": "utf-8", FROM_PYTHON: "1"}
     if place.in_place:
         variables[FOLLOWED] = "1"
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}

@@ -27,6 +27,7 @@ SCRIPTS = (
     "page.js",
 )
 
+FIRST = "first_screen.css"
 # What is HTML already.
 MADE = ("first", "drawings")
 
@@ -39,7 +40,7 @@ def render(page: Mapping[str, Any]) -> str:
     block that never runs; the script inserts it as text.
     """
     script = "\n".join(['"use strict";', *(_part(name) for name in SCRIPTS)])
-    style = _part("page.css")
+    style = _part(FIRST) + _part("page.css")
     names = ", ".join(study["name"] for study in page["studies"])
     made = "".join(_made(study, f"study-{place}") for place, study in enumerate(page["studies"], 1))
     # Of maps, which are in the data, and of figures of many points.
@@ -61,6 +62,11 @@ def render(page: Mapping[str, Any]) -> str:
     }
     # One pass: inserted text is not searched again.
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _part("page.html"))
+
+
+def alone(screen: str) -> str:
+    """A first screen outside the page, in a notebook's output: with its style."""
+    return f"<style>{_part(FIRST)}{_part('notebook.css')}</style>{screen}"
 
 
 def write_page(

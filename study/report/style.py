@@ -70,6 +70,9 @@ class InlineFigure(Figure):
     """A figure that a notebook shows where it is returned, though pyplot does not know it."""
 
     def _repr_png_(self) -> bytes:
+        return self.png()
+
+    def png(self) -> bytes:
         drawn = io.BytesIO()
         with our_settings():
             self.savefig(drawn, dpi=DPI // 2, format="png")

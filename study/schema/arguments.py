@@ -12,11 +12,11 @@ from study.schema.compatibility import leaves
 from trainables.plain import Plain
 from trainables.problems import FieldError
 
-# Of a class or a function in place of a name.
+# Of an object in place of a name.
 FILES = {
-    "methods": "A method is a file: methods/my_loss.py, see docs/extending.md.",
-    "model": "A network is a file: models/my_net.py, see docs/extending.md.",
-    "objectives": "Write the metric's name, one of `calstudy list metrics`.",
+    "methods": "Write a method's name, its class, or a function of logits and labels.",
+    "model": "Write a network's name, or its class.",
+    "objectives": "Write a metric's name, or a function of logits and labels.",
 }
 # Where a study lies, and the copy of its code, are no part of what its keys say.
 NOT_COMPARED = ("storage", "extensions")

@@ -100,7 +100,9 @@ def _study_key(field: Field[Any]) -> Schema:
         objective = _settings(Objective)
         objective["properties"]["metric"]["examples"] = metrics.names()
         objective["properties"]["direction"] = {"enum": sorted(DIRECTIONS.values())}
-        return {**several, "items": {**objective, "required": ["metric", "direction"]}, **doc}
+        both = {**objective, "required": ["metric", "direction"]}
+        name = {"type": "string", "examples": metrics.names()}
+        return {**several, "items": {"anyOf": [name, both]}, **doc}
     if field.name == "constraints":
         return {"type": ["array", "null"], "items": {"type": "string"}, **doc}
     if field.name == "try_first":

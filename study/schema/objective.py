@@ -160,12 +160,12 @@ def read_objectives(text: str | Sequence[str], where: str) -> tuple[Objective, .
     for name in filter(None, names):
         if name in found:
             raise FieldError(where, f"'{name}' is listed twice", "Remove one.")
-        found[name] = _objective(name, where)
+        found[name] = named_objective(name, where)
     return tuple(found.values())
 
 
-def _objective(name: str, where: str) -> Objective:
-    """The metric in its better direction."""
+def named_objective(name: str, where: str) -> Objective:
+    """The metric in its better direction. Raises FieldError at `where`."""
     on_validation = name.removeprefix("test_").removeprefix("test/")
     if on_validation != name and on_validation in metrics.names():
         raise FieldError(

@@ -16,7 +16,7 @@ from study.schema.compatibility import RecordedSpace
 from study.schema.condition import Condition, read_constraints
 from study.schema.errors import SpecError, check_keys, located, under
 from study.schema.matters import read_matters
-from study.schema.objective import Objective
+from study.schema.objective import Objective, named_objective
 from study.schema.recommendations import (
     Recommended,
     as_recorded,
@@ -257,18 +257,26 @@ def _read_objectives(plain: Any) -> tuple[Objective, ...]:
     found: dict[str, Objective] = {}
     for index, entry in enumerate(plain):
         where = f"objectives[{index}]"
-        if not isinstance(entry, Mapping):
-            example = "{metric: accuracy, direction: maximize}"
-            raise FieldError(where, f"must be a mapping such as {example}, got {entry!r}")
-        if "direction" not in entry and "metric" in entry:
-            raise FieldError(f"{where}.direction", "is missing", "Write maximize or minimize.")
-        with under(where):
-            objective: Objective = build(Objective, entry)
+        objective = _objective(entry, where)
         metric = objective.metric
         if metric in found:
             raise FieldError(f"{where}.metric", f"'{metric}' is listed twice", "Remove one.")
         found[metric] = objective
     return tuple(found.values())
+
+
+def _objective(entry: Any, where: str) -> Objective:
+    """A metric by name, in its better direction, or with a direction."""
+    if isinstance(entry, str):
+        return named_objective(entry, where)
+    if not isinstance(entry, Mapping):
+        example = "{metric: accuracy, direction: maximize}"
+        raise FieldError(where, f"must be a metric or a mapping such as {example}, got {entry!r}")
+    if "direction" not in entry and "metric" in entry:
+        raise FieldError(f"{where}.direction", "is missing", "Write maximize or minimize.")
+    with under(where):
+        objective: Objective = build(Objective, entry)
+    return objective
 
 
 def _check_measurable(objectives: Sequence[Objective], constraints: Sequence[Condition]) -> None:

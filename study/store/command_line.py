@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Mapping, Sequence
 
 # The commands that a Study has as methods.
 CALLS = ("run", "trials", "confirm", "report", "export")
+# In the environment of a command that a Study runs: it names calls where it has them.
+FROM_PYTHON = "CALSTUDY_FROM_PYTHON"
 
 
 def option_words(**options: object) -> list[str]:
@@ -48,6 +51,25 @@ class CommandLine(str):
             study = f"Study.open({name!r})" if is_seed else "study"
             line.call = f"{study}.{verb}({', '.join(_arguments(verb, options))})"
         return line
+
+    def at(self, address: str) -> CommandLine:
+        """The same of a Ray cluster."""
+        line = CommandLine(f"{self} --address {shlex.quote(address)}")
+        line.call = str(line)
+        if self.call != self:
+            comma = "" if self.call.endswith("()") else ", "
+            line.call = f"{self.call[:-1]}{comma}address={address!r})"
+        return line
+
+
+def call_of(command: str) -> str:
+    """The same in Python."""
+    return command.call if isinstance(command, CommandLine) else command
+
+
+def repeated(command: str) -> str:
+    """As its reader repeats it: the call, where a Study runs the command that says so."""
+    return call_of(command) if FROM_PYTHON in os.environ else command
 
 
 def _arguments(verb: str, options: Mapping[str, object]) -> list[str]:

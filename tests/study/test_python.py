@@ -223,13 +223,17 @@ def test_what_follows_a_run(tmp_path: Path) -> None:
     assert answer.trial in study.trials().trial.tolist() and answer.taken is None
     assert repr(answer) == f"Answer({answer.sentences[0]!r})" and "90% intervals" in str(answer)
     page = answer._repr_html_()
-    assert page.startswith(f"<p><b>{answer.sentences[0]}</b></p>")
-    assert "<code>study.confirm()</code>" in page
+    assert page.startswith("<style>") and f"</svg>{answer.model.name}</p>" in page
+    assert "<code>study.confirm()</code>" in page and "<svg" in page and "<script" not in page
+    front = study.front()
+    assert front._repr_html_().count("<th>") == 6 and "<img" in front._repr_html_()
+    assert type(front[front.ece < 1]) is pandas.DataFrame
     assert answer.next[0][0].startswith("calstudy confirm small --storage")
     file = study.report(bootstrap=0)
     assert file == tmp_path / "small" / "report.html" and file.stat().st_size > 10_000
     (figure,) = study.figures(only="front", format="svg", bootstrap=0)
     assert figure == tmp_path / "small" / "figures" / "front.svg" and figure.exists()
+    assert "data:image/svg+xml;base64," in study.figures(only="front", format="svg")._repr_html_()
     confirmed = study.confirm(trials=["focal/0000"], seeds=1)
     assert confirmed.name == "small-confirm" and confirmed.trials().test_ece.notna().all()
     assert study.export("kept", trial="focal/0001", temperature=False) == "models:/kept/1"

@@ -534,9 +534,14 @@ BAD = [
     ({"objectives": []}, "objectives", "a list of one or more objectives, got []."),
     ({"objectives": "accuracy"}, "objectives", "a list of one or more objectives, got 'accuracy'."),
     (
-        {"objectives": ["accuracy"]},
+        {"objectives": ["acuracy"]},
         "objectives[0]",
-        "as {metric: accuracy, direction: maximize}, got 'accuracy'.",
+        "there is no metric 'acuracy'. Did you mean 'accuracy'?",
+    ),
+    (
+        {"objectives": [3]},
+        "objectives[0]",
+        "a metric or a mapping such as {metric: accuracy, direction: maximize}, got 3.",
     ),
     (
         {"objectives": [{"metric": "accuracy"}]},
