@@ -136,7 +136,8 @@ def test_the_digest_is_of_the_content_and_the_options_that_select(
 
 
 MADE: dict[str, Callable[[Path], Dataset]] = {
-    name: lambda folder, name=name: find(name)() for name in ("digits", "gaussian_clusters")
+    name: lambda folder, name=name: find(name)()
+    for name in ("digits", "noisy_digits", "gaussian_clusters")
 }
 ALL = {**{name: source.made for name, source in SOURCES.items()}, **MADE}
 
