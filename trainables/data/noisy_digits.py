@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainables.data.digits import Digits
-from trainables.dataset import RawData, RawSplit
+from trainables.dataset import Header, RawData, RawSplit
 from trainables.fields import number
+from trainables.plain import Value
 
 GREATEST = 16  # of a pixel
 
@@ -35,3 +36,6 @@ class NoisyDigits(Digits):
         noise = np.random.RandomState(self.noise_seed).standard_normal(images.shape)
         noisy = np.rint(images + self.noise * noise).clip(0, GREATEST).astype(np.uint8)
         return RawData(plain.classes, RawSplit(noisy, plain.train.labels))
+
+    def samples_header(self, where: dict[str, Value] | None = None) -> Header:
+        return Digits().samples_header(where)._replace(rows=self.source_rows())

@@ -533,16 +533,8 @@ BAD = [
     # objectives
     ({"objectives": []}, "objectives", "a list of one or more objectives, got []."),
     ({"objectives": "accuracy"}, "objectives", "a list of one or more objectives, got 'accuracy'."),
-    (
-        {"objectives": ["acuracy"]},
-        "objectives[0]",
-        "there is no metric 'acuracy'. Did you mean 'accuracy'?",
-    ),
-    (
-        {"objectives": [3]},
-        "objectives[0]",
-        "a metric or a mapping such as {metric: accuracy, direction: maximize}, got 3.",
-    ),
+    ({"objectives": ["acuracy"]}, "objectives[0]", "there is no metric 'acuracy'. Did you mean"),
+    ({"objectives": [3]}, "objectives[0]", "must be a metric or a mapping such as {metric: acc"),
     (
         {"objectives": [{"metric": "accuracy"}]},
         "objectives[0].direction",
