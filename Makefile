@@ -7,15 +7,15 @@ BIN := .venv/bin
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-study: .venv/installed  ## train the digits study, confirm its front, draw figures, write the report, register and verify a model
-	$(BIN)/calstudy run study/specs/digits.yaml --storage studies
-	$(BIN)/calstudy pareto digits --storage studies --bootstrap 1000
-	$(BIN)/calstudy confirm digits --storage studies --pareto --seeds 3
-	$(BIN)/calstudy figures digits --storage studies
-	$(BIN)/calstudy report digits --storage studies
-	$(BIN)/calstudy export digits --storage studies --name digits --alias champion
+study: .venv/installed  ## train the study of noisy digits, confirm it, draw figures, write the report, register and verify a model
+	$(BIN)/calstudy run study/specs/noisy_digits.yaml --storage studies
+	$(BIN)/calstudy pareto noisy_digits --storage studies --bootstrap 1000
+	$(BIN)/calstudy confirm noisy_digits --storage studies
+	$(BIN)/calstudy figures noisy_digits --storage studies
+	$(BIN)/calstudy report noisy_digits --storage studies
+	$(BIN)/calstudy export noisy_digits --storage studies --name digits --alias champion
 	$(BIN)/calstudy verify models:/digits@champion --storage studies
-	$(BIN)/calstudy answer digits --storage studies
+	$(BIN)/calstudy answer noisy_digits --storage studies
 
 # One thread for each of pytest's processes: more of them wait for each other.
 test platform quick approve: export OMP_NUM_THREADS := 1

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from study.analysis.racing import standing
-from study.store.recorded import Race
+from study.store.recorded import LEAST, Race
 from study.uncertainty.methods import Methods, Seeds
 from study.uncertainty.words import AS_GOOD, BETTER, NOT_TOLD, WORSE, word_for
 
@@ -84,7 +84,7 @@ class Drawn(NamedTuple):
     def raced(self) -> list[int]:
         """By row, how many seeds a race gives it."""
         costs = {str(row): of for row, of in enumerate(self.validation.tolist())}
-        found = standing(costs, Race())
+        found = standing(costs, Race(least=LEAST))
         assert found.ended
         return [found.seeds[str(row)] for row in range(len(costs))]
 

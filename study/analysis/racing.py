@@ -2,8 +2,9 @@
 
 As Hoeffding races (Maron and Moore 1994) and irace do, it drops models as they fall behind, in the
 sum by which the answer is chosen. Each has two seeds first. Then seeds go to those that may still
-be best, until none is likely to be better than the leader by more than the race allows. Everything
-here is a function of recorded values: a restart decides what no restart would have.
+be best, until none is likely to be better than the leader by more than the race allows, and the
+leader has a few seeds. Everything here is a function of recorded values: a restart decides what no
+restart would have.
 """
 
 from __future__ import annotations
@@ -88,7 +89,11 @@ def _next_round(counted: Mapping[str, Sequence[float]], seeds: Seeds, race: Race
         if (one := next(able, None)) is None:
             break
         more[one] += 1
-    return more
+    leader, _ = _likeliest(counted, {}, race.until)
+    if leader is not None and not more:  # settled: its own spread must be known, too
+        lacking = min(race.least, race.at_most) - seeds[leader]
+        more[leader] = int(max(0, min(lacking, left)))
+    return +more
 
 
 def _likeliest(

@@ -24,7 +24,7 @@ from study.schema.reading import parse_mapping
 from study.schema.spec import StudySpec
 from study.schema.variant import Variant
 from study.store.confirmed import RESTORE, SUFFIX, can_confirm_itself, confirming_directory
-from study.store.recorded import FIRST, Race
+from study.store.recorded import FIRST, LEAST, Race
 from study.store.study import Study
 from study.store.trials import TrialRecord, Trials
 from trainables.config import value_at
@@ -161,7 +161,7 @@ def _race(before: Study | None, entries: Sequence[Entry], asked: Asked) -> Race:
     was = None if before is None else before.recorded.race
     plain = [_label(entry) for entry in entries if entry["name"] == BASELINE]
     also = [label for label in plain if label.endswith(DEFAULT)]
-    race = replace(was or Race(), **asked.race, also=also)
+    race = replace(was or Race(least=LEAST), **asked.race, also=also)
     least = FIRST * len(entries)
     if race.trainings is not None and race.trainings < least:
         problem = f"{race.trainings} do not give {len(entries)} models {FIRST} seeds each"

@@ -42,6 +42,7 @@ class Stacked(Record):
 
 
 FIRST = 2  # seeds of each model, before a race gives out others
+LEAST = 5  # of the model taken, and of cross-entropy's default: two tell hardly how much they vary
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Race(Record):
 
     until: by how much another model may be better, in units of what matters. at_most: seeds of one.
     at_once: seeds between two decisions. trainings: of all together; None: no limit. also: labels
-    that get as many seeds as the model taken.
+    that get as many seeds as the model taken. least: seeds of the model taken.
     """
 
     until: float = 0.25
@@ -58,6 +59,7 @@ class Race(Record):
     at_once: int = 1
     trainings: int | None = None
     also: list[str] = field(default_factory=list)
+    least: int = FIRST  # of a race that began before this was recorded
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from study.analysis.racing import Seeds, Standing, standing
-from study.store.recorded import Race
+from study.store.recorded import LEAST, Race
 
 
 def may_be_better(known: list[Any], given: Any, until: float) -> list[int]:
@@ -108,6 +108,20 @@ def test_a_clear_race_ends_at_two_seeds() -> None:
     assert standing(costs_of(values), Race()) == Standing(
         {"row0": 2, "row1": 2, "row2": 2}, "row0", (), True
     )
+
+
+def test_the_model_taken_has_a_few_seeds_and_must_stay_ahead_with_them() -> None:
+    values = np.tile([[1.0, 1.2], [9.0, 9.1]], 6)
+    for race, seeds in (
+        (Race(least=LEAST), 5),
+        (Race(least=LEAST, at_most=3), 3),
+        (Race(least=LEAST, trainings=6), 4),
+    ):
+        found = standing(costs_of(values), race)
+        assert found == Standing({"row0": seeds, "row1": 2}, "row0", (), True)
+    values[0, 2:] = 30.0  # its first two seeds were lucky
+    found = standing(costs_of(values), Race(least=LEAST))
+    assert found.leader == "row1" and found.ended and found.seeds["row1"] >= LEAST
 
 
 def test_seeds_that_agree_to_the_bit_are_a_race_without_noise() -> None:
