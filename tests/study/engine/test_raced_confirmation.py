@@ -15,7 +15,7 @@ from study.analysis.ranking import rules_of
 from study.audit.audit import audit
 from study.engine.queue import Queue
 from study.store.ledger import Ledger, open_ledger
-from study.store.recorded import Race
+from study.store.recorded import LEAST, Race
 from study.store.study import Study, open_study, record_facts
 from study.store.trials import Listener
 from tests.shared import made_once
@@ -36,7 +36,7 @@ DEFAULT = "cross_entropy_default"
 def raced(root: Path, at_once: int = 2, **rules: Any) -> Study:
     """A confirmation that has begun no trial."""
     study = made_study(root, "raced", {label: [] for label in [*ROWS, DEFAULT]}, planned=12)
-    race = Race(at_once=at_once, also=[DEFAULT], **rules)
+    race = Race(at_once=at_once, also=[DEFAULT], least=LEAST, **rules)
     record_facts(study.directory, study, race=race)
     return open_study("raced", str(root))
 
