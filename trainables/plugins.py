@@ -45,7 +45,7 @@ def use_extensions(directory: str | Path | None) -> None:
         raise FieldError("extensions", f"no folder at {path}")
     if path != _extensions:
         _found.clear()
-        for module in [name for name in list(sys.modules) if name.startswith(LOADED)]:
+        for module in [name for name in sys.modules.copy() if name.startswith(LOADED)]:
             del sys.modules[module]
     if path != _extensions or extension_folder("metrics") is not None:
         _metrics_read += 1
@@ -128,7 +128,7 @@ def used_files(label: str, files: Mapping[str, str]) -> dict[str, str]:
     named = {file_in(module) for module in modules}
     imported = {
         str(getattr(module, "__file__", None))
-        for name, module in list(sys.modules.items())
+        for name, module in sys.modules.copy().items()  # another thread may import
         if not name.startswith(LOADED)
     }
     return {

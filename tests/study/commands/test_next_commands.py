@@ -4,11 +4,12 @@ import pytest
 
 from study.answer.said import Answer
 from study.commands.answer import _with_address
+from study.store.command_line import FROM_PYTHON, CommandLine, call_of, repeated
 
 NEXT = (
-    ("calstudy confirm x --storage '/a b'", "retrains the best"),
-    ("calstudy run x", "resumes the search"),
-    ("calstudy export x --name x", "registers it"),
+    (CommandLine.of("confirm", "x", {"seeds": 3}, ("--storage", "/a b")), "retrains the best"),
+    (CommandLine.of("run", "x", {}, ()), "resumes the search"),
+    (CommandLine.of("export", "x", {"name": "x"}, ()), "registers it"),
 )
 
 
@@ -19,5 +20,18 @@ def test_without_an_address_from_elsewhere_nothing_is_added(address: str | None)
 
 def test_what_trains_has_the_address_of_the_cluster() -> None:
     confirm, run, export = _with_address(Answer((), NEXT), "10.0.0.1:6379").next
-    assert confirm[0] == "calstudy confirm x --storage '/a b' --address 10.0.0.1:6379"
+    assert confirm[0] == "calstudy confirm x --seeds 3 --storage '/a b' --address 10.0.0.1:6379"
     assert run[0] == "calstudy run x --address 10.0.0.1:6379" and export == NEXT[2]
+    calls = [call_of(command) for command, _ in (confirm, run, export)]
+    assert calls == [
+        "study.confirm(seeds=3, address='10.0.0.1:6379')",
+        "study.run(address='10.0.0.1:6379')",
+        "study.export('x')",
+    ]
+
+
+def test_a_study_in_python_is_told_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert repeated(NEXT[1][0]) == "calstudy run x"
+    monkeypatch.setenv(FROM_PYTHON, "1")
+    assert repeated(NEXT[1][0]) == "study.run()"
+    assert repeated("calstudy verify models:/x/1") == "calstudy verify models:/x/1"
