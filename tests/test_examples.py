@@ -97,7 +97,7 @@ def test_a_study_in_a_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     confirmed = Study.open("notebook-confirm", storage=tmp_path / "studies").trials()
     assert confirmed[["trial", "accuracy", "test_accuracy", "test_ece"]]._repr_html_() in tables
     taken = here_json("answer", "notebook", "--storage", study.directory.parent)["sentences"][0]
-    assert tables[-1].startswith(f"<p><b>{taken}</b></p>")
+    assert f"</svg>{taken.split()[1]}</p>" in tables[-1] and "study.export(" in tables[-1]
 
 
 @pytest.mark.slow
