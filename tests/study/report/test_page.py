@@ -526,6 +526,14 @@ def test_a_metric_without_an_interval_says_why(page: Page, approved: Approved) -
     approved("\n".join([*reasons[0], *reasons[1]]))
 
 
+def test_the_model_to_take_is_marked_in_tables_and_figures(page: Page, file: Path) -> None:
+    page.open(file.with_name("first.html"))
+    rows = page.all(".trials tbody tr.taken")
+    assert [row.get_attribute("data-row") for row in rows] == [SAID.trial]
+    assert rows[0].find_element(CSS, ".take").get_attribute("title") == "model to take"
+    assert page.one(".plot .take").text == page.one(".panel .take").text == "model to take"
+
+
 def test_a_floor_is_shown_with_its_error_and_explained(page: Page, approved: Approved) -> None:
     """In the table of trials, beside the diagram, when pointed at, and with the test results."""
     (row,) = (
