@@ -108,6 +108,7 @@ def pareto(
             found.analysis,
             found.knee,
             found.ranking.set_aside,
+            word=_knee_word(opened),
         )
         write_figure(figure, drawing)
     if csv_file is not None:
@@ -264,7 +265,7 @@ def _print(found: Front, knee: TrialRecord) -> None:
         f"{name} {value:.4g}" for name, value in ranking.reference_values().items()
     )
     served = ", ".join(f"{one.metric} {knee.metrics[one.metric]:.4f}" for one in study.served)
-    what = "knee" if len(study.objectives) > 1 else "best"
+    what = _knee_word(study)
     how = "a compromise as served" if len(found.front) > 1 else "as served"
     console.say(f"{what}: {knee.name} ({how}: {served})")
     console.say(f"hypervolume {found.volume:.4g} better than {reference}; {size}, {intervals}")
@@ -282,6 +283,10 @@ def _print(found: Front, knee: TrialRecord) -> None:
         console.say(SHARE.format(floor_note(analysis.level)))
         if without := no_intervals_of(one.metric for one in study.objectives):
             console.say(f"{without}; so there are no shares either.")
+
+
+def _knee_word(study: Study) -> str:
+    return "knee" if len(study.objectives) > 1 else "best"
 
 
 def _compare(

@@ -71,20 +71,21 @@ def draw_front(
     title: str,
     split: str = "Validation split",
     analysis: Analysis | None = None,
-    taken: TrialRecord | None = None,
+    ringed: TrialRecord | None = None,
     aside: Reasons = NONE,
     few: str = "",
     equal: Collection[str] = (),
+    word: str = TAKE,
 ) -> Figure:
-    """Every complete trial by its first two objectives; the front and the model to take are marked.
+    """Every complete trial by its first two objectives; the front and one trial are marked.
 
     One objective gives one strip per method. With more than two the front is marked but not joined:
     its projection is no staircase. split: its size, in words, for the caption. With an
     analysis, trials on the front get interval bars, and markers whose area grows with their share.
-    taken: the trial that the answer takes, if it takes one. aside: trials set aside, which are not
-    drawn but counted. few: why there are no intervals, for the caption. equal: trials that another
-    with equal predictions stands for, which are not drawn. Raises FieldError at `figure` if no
-    trial is left.
+    ringed: the trial that the answer takes, if it takes one; or another, called by its `word`.
+    aside: trials set aside, which are not drawn but counted. few: why there are no intervals, for
+    the caption. equal: trials that another with equal predictions stands for, which are not drawn.
+    Raises FieldError at `figure` if no trial is left.
     """
     finished = [record for record in _to_draw(records, aside) if record.name not in equal]
     front = pareto.front(finished, objectives)
@@ -115,9 +116,9 @@ def draw_front(
         share = 0.0 if record in bare else shares.get(record.name, 0.5)
         _draw_member(axes, places[record.name], styles[record.label], share)
     entries = _entries(styles, len(front), len(objectives))
-    if taken is not None and taken.name in places:
-        axes.add_line(ring(9.0, [places[taken.name]]))
-        entries.append((ring(7.0), f"{TAKE}: {taken.name}"))
+    if ringed is not None and ringed.name in places:
+        axes.add_line(ring(9.0, [places[ringed.name]]))
+        entries.append((ring(7.0), f"{word}: {ringed.name}"))
     members = {record.name for record in front}
     for record in finished:
         if record.name in outside:

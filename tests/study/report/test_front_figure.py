@@ -67,7 +67,7 @@ def drawn(figure):
 
 
 def test_names_of_axes_legend_title_and_caption():
-    figure = draw_front(HAND, BOTH, "digits", "1,437 validation samples", taken=HAND[1])
+    figure = draw_front(HAND, BOTH, "digits", "1,437 validation samples", ringed=HAND[1])
     (axes,) = figure.axes
     assert axes.get_xlabel() == "accuracy, validation (higher is better)"
     assert axes.get_ylabel() == "ECE, validation (lower is better)"
@@ -95,6 +95,12 @@ def test_axis_label(metric, direction, expected):
     assert axis_label(Objective(metric, direction)) == expected
 
 
+def test_another_trial_is_marked_by_its_own_word():
+    """As `calstudy pareto --figure` does."""
+    figure = draw_front(HAND, BOTH, "digits", ringed=HAND[1], word="knee")
+    assert legend_names(figure)[-1] == f"knee: {HAND[1].name}"
+
+
 def test_every_complete_trial_is_a_point_and_the_front_is_joined_by_its_steps():
     unfinished = [trial("focal", 4, 0, 0, state="running"), trial("dece", 0, 0, 0, state="failed")]
     figure = draw_front([*HAND, *unfinished], BOTH, "digits")
@@ -107,7 +113,7 @@ def test_every_complete_trial_is_a_point_and_the_front_is_joined_by_its_steps():
     assert front.get_xdata() == pytest.approx([0.98, 0.97, 0.93])
     assert front.get_ydata() == pytest.approx([0.10, 0.03, 0.01])
     assert not lines(figure, "o")  # no model is taken yet
-    (ring,) = lines(draw_front(HAND, BOTH, "digits", taken=HAND[0]), "o")
+    (ring,) = lines(draw_front(HAND, BOTH, "digits", ringed=HAND[0]), "o")
     assert (*ring.get_xdata(), *ring.get_ydata()) == drawn(draw_front(HAND[:1], BOTH, "t"))[0]
     assert "dece" not in legend_names(figure)
 
