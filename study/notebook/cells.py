@@ -77,32 +77,36 @@ def cells_of(keys: Mapping[str, Any]) -> Cells:
 
 
 def keep(files: Mapping[str, str], directory: Path) -> list[str]:
-    """Write the files into the extensions of a study that has not begun; the lines that say so.
-    Raises SpecError where one that has begun has others."""
+    """Write the files into the study's extensions; the lines that say so. Raises SpecError for one
+    that a study that has begun has with another text."""
     folder = directory / EXTENSIONS
-    changed = [
-        name
-        for name, text in files.items()
-        if not (folder / name).is_file() or (folder / name).read_text(encoding="utf-8") != text
-    ]
-    if changed and (directory / "study.yaml").exists():
-        raise SpecError(
-            "",
-            "extensions",
-            f"{changed[0]} is not what the study '{directory.name}' has begun with",
-            "Restore the definition, give it another name, or give the study another name.",
-        )
+    was = {
+        name: (folder / name).read_text(encoding="utf-8")
+        for name in files
+        if (folder / name).is_file()
+    }
+    changed = [name for name, text in files.items() if was.get(name) != text]
+    if (directory / "study.yaml").exists():
+        for name in (name for name in changed if name in was):
+            raise SpecError(
+                "",
+                "extensions",
+                f"{name} is not what the study '{directory.name}' has begun with",
+                "Restore the definition, give it another name, or give the study another name.",
+            )
     write({name: files[name] for name in changed}, folder)
     return [f"the source of {name} is kept in {folder}" for name in changed]
 
 
 def write(files: Mapping[str, str], folder: Path) -> None:
+    """Write the files into an extensions folder."""
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         write_whole(folder / name, text.encode())
 
 
 def snake_case(name: str) -> str:
+    """The name of a class's file: `MyNet` is of `my_net`."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from study import Study
-from study.notebook.cells import cells_of, snake_case, source_of
+from study.notebook.cells import cells_of, keep, snake_case, source_of
 from study.schema.errors import SpecError
 from trainables import Method, Model, number, require_labels
 from trainables.problems import FieldError
@@ -188,6 +188,8 @@ def test_a_definition_of_a_study_that_has_begun_may_not_change(tmp_path: Path) -
     with pytest.raises(SpecError, match=r"extensions: models/net.py is not what the study 'mine'"):
         Study.create(**keys(tmp_path, model=Net))
     assert file.read_text().endswith("# before\n")
+    found = keep({"methods/my_loss.py": "another name"}, tmp_path / "mine")
+    assert len(found) == 1 and (tmp_path / "mine/extensions/methods/my_loss.py").is_file()
 
 
 @pytest.mark.parametrize("wrong", [{"epoch": 3}, {"extensions": "there"}, {"methods": ["focl"]}])
