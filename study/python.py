@@ -27,7 +27,7 @@ from study.notebook.shown import (
 from study.schema.arguments import differing_lines
 from study.schema.errors import SpecError
 from study.store import study as store
-from study.store.command_line import option_words, retry_words
+from study.store.command_line import in_calls, option_words, retry_words
 from study.store.confirmed import confirming_directory
 from study.store.files import stored_predictions
 from study.store.openings import tested_predictions
@@ -269,9 +269,8 @@ class Study:
     ) -> Answer:
         """Which model to take, how sure that is, and what to do next.
 
-        temperature: as if the model were served with it, or as trained (False). objectives: other
-        metrics than the study searched, "accuracy,nll". interval: the level of intervals, in
-        percent.
+        temperature: as if the model were served with it, or as trained (False). objectives: others
+        than the study searched, "accuracy,nll". interval: the level of intervals, in percent.
         """
         from study.answer.answer import answer as answer_of
         from study.answer.confirmation import results_of
@@ -283,8 +282,9 @@ class Study:
             seen = seen.served_as(TEMPERATURE if temperature else RAW)
         check_given_matters(seen)
         results, level = results_of(seen), level_of(interval)
-        found = answer_of(results, level)
-        return Answer(**vars(found), afterwards=seen.afterwards or "", results=results, level=level)
+        with in_calls():
+            found = answer_of(results, level)
+        return Answer(**vars(found), afterwards=seen.afterwards, results=results, level=level)
 
     def confirm(
         self,

@@ -1,13 +1,14 @@
-"""Serving the network as trained or with its temperature: chosen for each model, or for the study.
+"""Serving the network as trained or with its temperature: what `serve: either` is better by.
 
     python -m benchmarks.experiments.pools record DATA POOLS
     python -m benchmarks.experiments.either POOLS
 
 A study searched accuracy + ECE as trained, and takes the lowest sum: of the networks as trained
-(today), of all with their temperatures, or of both forms of each (`either`). Where the two forms
-of the network that `either` takes are not told apart in NLL on validation, it is served as
-trained. Each is measured on the rest of the pool; regret is the distance from the best of the
-study's trials in either form, by the same sum. No rule was tuned on these pools.
+(`serve: raw`), of all with their temperatures, or of both forms of each (`serve: either`). Two more
+rules ask in addition whether the two forms of a network are told apart in NLL on validation: of the
+network that was taken, or of each before. Each is measured on the rest of the pool; regret is the
+distance from the best of the study's trials in either form, by the same sum. No rule was tuned on
+these pools.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ def lowest_of_both(split: Split) -> Taken:
     return int(trial), int(form)
 
 
-def either(split: Split) -> Taken:
+def told_apart_after(split: Split) -> Taken:
     trial, form = lowest_of_both(split)
     gain, error = split.gain[trial]
     return trial, form if gain > WIDTH * error else AS_TRAINED
@@ -113,11 +114,11 @@ def told_apart_first(split: Split) -> Taken:
 
 
 RULES: dict[str, Callable[[Split], Taken]] = {
-    "as trained (today)": one_form(AS_TRAINED),
+    "as trained": one_form(AS_TRAINED),
     "with its temperature": one_form(SCALED),
     "the lower sum of both forms": lowest_of_both,
-    "either": either,
-    "either, told apart first": told_apart_first,
+    "that, as trained where not told apart": told_apart_after,
+    "told apart first": told_apart_first,
 }
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from study.analysis.guard import FAR_WORSE, Guard, guard_of
@@ -24,8 +24,10 @@ from study.analysis.pareto import (
     trial_costs,
     worst_point,
 )
+from study.analysis.rule import better_form
 from study.schema.condition import ROUNDING, Condition
-from study.schema.objective import Objective, as_served
+from study.schema.objective import EITHER, FORMS, Objective, as_served
+from study.store.confirmed import added_later, confirming_study
 from study.store.files import PREDICTIONS, equal_models
 from study.store.given import LEFT_OUT
 from study.store.study import Study
@@ -237,12 +239,25 @@ class Ranking:
         return front(self.eligible, self.study.objectives)
 
     @cached_property
+    def deployed(self) -> Study:
+        """The study with the form of its models decided, where it serves EITHER: that in which its
+        confirmation measures them on test; before, the one with the better trial."""
+        study = self.study
+        if study.serve != EITHER:
+            return study
+        confirming = confirming_study(study)
+        if confirming is not None and not study.confirms_itself:
+            return replace(study, form=confirming.serves)
+        began = [one for one in self.eligible if not added_later(study, one)]
+        return replace(study, form=better_form(study, began))
+
+    @cached_property
     def knee(self) -> TrialRecord | None:
         """The best compromise of the objectives as the registered model has them."""
         return self.knee_among(self.eligible)
 
     def knee_among(self, records: Sequence[TrialRecord]) -> TrialRecord | None:
-        objectives = self.study.served
+        objectives = self.deployed.served
         return knee(front(measured_in(records, objectives), objectives), objectives)
 
     @cached_property
@@ -328,12 +343,14 @@ def on_a_front(study: Study, eligible: Sequence[TrialRecord]) -> list[TrialRecor
     """The trials whose models `keep_models: front` and `slim` keep: what a choice may take.
 
     On the front of the objectives; of the objectives as served, for the knee; or of these and NLL,
-    which breaks ties.
+    which breaks ties. Of a study that serves EITHER, in both forms.
     """
+    forms = FORMS if study.serve == EITHER else (study.form,)
     found: dict[str, TrialRecord] = {}
-    for objectives in (study.objectives, study.served, served_with_nll(study)):
-        measured = measured_in(eligible, objectives)
-        found |= {record.name: record for record in front(measured, objectives)}
+    for each in (replace(study, form=form) for form in forms):
+        for objectives in (study.objectives, each.served, served_with_nll(each)):
+            measured = measured_in(eligible, objectives)
+            found |= {record.name: record for record in front(measured, objectives)}
     return list(found.values())
 
 

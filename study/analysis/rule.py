@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from study.analysis.pareto import measured_in
 from study.schema.matters import matters_in
-from study.schema.objective import as_served
+from study.schema.objective import FORMS, RAW, as_served
 from study.store.study import Study
 from study.store.trials import TrialRecord
 
@@ -51,6 +51,24 @@ def decide(study: Study, records: Sequence[TrialRecord]) -> TakenTrial | None:
         return TakenTrial(measured[first], None, "")
     behind = {name: costs[second][name] - cost for name, cost in costs[first].items()}
     return TakenTrial(measured[first], measured[second], max(behind, key=lambda name: behind[name]))
+
+
+def better_form(study: Study, records: Sequence[TrialRecord]) -> str:
+    """TEMPERATURE, or RAW: the form in which the rule's lowest sum of both lies. RAW for none.
+
+    records: those that count. Seeds of a setting are one, with their means.
+    """
+    seeds: dict[object, list[TrialRecord]] = {}
+    for record in records:
+        seeds.setdefault(record.setting, []).append(record)
+    means = [mean_trial(found[0].label, found) for found in seeds.values()]
+    sums = {}
+    for form in FORMS:
+        deployed = study.served_as(form)
+        decision = decide(deployed, means)
+        if decision is not None:
+            sums[form] = math.fsum(in_units(deployed, decision.taken).values())
+    return min(sums, key=lambda form: sums[form], default=RAW)
 
 
 def in_units(study: Study, record: TrialRecord) -> dict[str, float]:

@@ -34,7 +34,7 @@ def _served(serves: str) -> dict[str, bool]:
 
 def served_otherwise(study: Study) -> str:
     """How `export` serves what is answered here; empty where the study serves it."""
-    return study.serves if study.serves != study.recorded.serves else ""
+    return study.serves if study.serve != study.recorded.serves else ""
 
 
 def next_for(study: Study, choice: Choice) -> list[tuple[str, str]]:

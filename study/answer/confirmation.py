@@ -156,6 +156,7 @@ def results_of(study: Study, confirming: Study | None = None) -> Results:
     confirming: the confirmation, as it was opened before.
     """
     records = study.records()
+    study = Ranking(study, records).deployed
     confirming = confirming_study(study, confirming)
     if confirming is None:
         return Results(study, records)
@@ -196,11 +197,12 @@ def _confirmation(search: Study, searched: Trials, confirming: Study) -> Confirm
 
 
 def search_of(study: Study) -> Study:
-    """The study that it confirms; the study itself if it confirms none."""
+    """The study that it confirms, whose models have the form of its own; the study itself if it
+    confirms none."""
     if study.confirms is None:
         return study
     directory = study.directory.with_name(study.directory.name.removesuffix(SUFFIX))
-    return open_directory(directory, directory.name)
+    return replace(open_directory(directory, directory.name), form=study.serves)
 
 
 def _row(

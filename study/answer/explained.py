@@ -12,6 +12,7 @@ from study.answer.confirmation import Results
 from study.answer.phrases import first_upper, label_of, listed
 from study.answer.said import Part, Values
 from study.answer.serving import other_way, temperature_text
+from study.schema.objective import EITHER, TEMPERATURE
 from study.schema.temperature import temperature_note
 from study.store.extensions import mended_code
 from study.store.files import stored_predictions
@@ -58,8 +59,18 @@ def rule_text(
     return (
         f"Of {many}, it has the lowest sum of {listed(terms)}, each divided by the difference that"
         f" matters in it ({matters}). Next comes {follows}, which loses most in"
-        f" {label_of(decision.by)}."
+        f" {label_of(decision.by)}.{_form_text(study)}"
     )
+
+
+def _form_text(study: Study) -> str:
+    """Why the models are as trained or have their temperature, where the study says either."""
+    if study.serve != EITHER:
+        return ""
+    ways = ("are as trained", "with temperatures")
+    if study.serves == TEMPERATURE:
+        ways = ("have their temperatures", "as trained")
+    return f" All {ways[0]}: the search's lowest sum is lower so than {ways[1]}."
 
 
 def floors_text(values: Values, noun: str) -> str:

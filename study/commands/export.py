@@ -100,8 +100,8 @@ def export(
     if trial is None:
         refuse_confirmation(opened)
     uri = opened.tracking(tracking)
-    search = search_of(opened)
-    found = results_of(search, opened)
+    found = results_of(search_of(opened), opened)
+    search = found.study
     choice = _chosen(opened, found, trial, pick)
     asked = None
     if temperature is not None:
@@ -168,8 +168,9 @@ def _chosen(study: Study, found: Results, trial: str | None, rule: str | None) -
     confirmation = found.confirmation
     if confirmation is not None and confirmation.study.name == study.name:
         return seed_of(confirmation, confirmation.records.named(trial, "--trial"))
-    records = found.records if found.study is study else study.records()
-    return Choice(study, records.named(trial, "--trial"))
+    if study.confirms is None:
+        return Choice(found.study, found.records.named(trial, "--trial"))
+    return Choice(study, study.records().named(trial, "--trial"))
 
 
 def _refuse_lost(choice: Choice, study: Study) -> None:

@@ -139,7 +139,7 @@ class Front:
 
     @property
     def study(self) -> Study:
-        return self.ranking.study
+        return self.ranking.deployed
 
 
 def _found(study: Study, where: str | None, bootstrap: int | None, level: float) -> Front:

@@ -28,7 +28,7 @@ from study.engine.weights import (
 from study.machines.ray_session import ClusterError
 from study.schema.compatibility import completed_meaning, refuse_changes
 from study.schema.errors import LedgerError, SpecError, located
-from study.schema.objective import TEMPERATURE, served_by_default
+from study.schema.objective import EITHER, TEMPERATURE, served_by_default
 from study.schema.samples import check_positions, check_samples, check_worded
 from study.schema.spec import StudySpec, check_objectives
 from study.schema.temperature import WITH_PRIOR
@@ -222,10 +222,15 @@ def _refuse_other_first(spec: StudySpec, stored: Study, records: Trials, file_na
 
 
 def serves_of(spec: StudySpec, stored: Study | None) -> str:
-    """What the study's registered models give. stored: the study as it exists."""
-    if stored is not None and spec.serve is None and stored.objectives == spec.objectives:
+    """What the study's registered models give, EITHER as well. stored: the study as it exists,
+    which keeps what it has."""
+    if spec.serve is not None:
+        return spec.serve
+    if stored is not None and stored.objectives == spec.objectives:
         return str(stored.recorded.serves)
-    return spec.serve or served_by_default(spec.objectives) or TEMPERATURE
+    found = served_by_default(spec.objectives)
+    is_new = stored is None or stored.recorded.serves == EITHER
+    return EITHER if is_new and found != TEMPERATURE else found or TEMPERATURE
 
 
 def record_spec(
@@ -255,8 +260,8 @@ def record_spec(
             recorded = replace(recorded, ledger_made=None)
         if "guard" not in stored.plain:  # of a version without it, which set nothing aside by it
             spec = replace(spec, guard="off")
-        rules_then = (stored.constraints, stored.serves, stored.plain.get("guard", "off"))
-        if rules_then != (spec.constraints, spec.serve or stored.serves, spec.guard):
+        rules_then = (stored.constraints, stored.serve, stored.plain.get("guard", "off"))
+        if rules_then != (spec.constraints, spec.serve or stored.serve, spec.guard):
             # Models of a front that was another.
             recorded = replace(recorded, kept_by_other_rules=True)
         if recorded_openings(stored):

@@ -80,7 +80,7 @@ def gather(
         "facts": _facts(study),
         "objectives": [objective.metric for objective in study.objectives],
         "afterwards": study.afterwards,
-        "served": [as_served(name, study.serves) for name in ("ece", "nll")],
+        "served": [as_served(name, now.ranking.deployed.serves) for name in ("ece", "nll")],
         "metrics": [_metric(name) for name in measured],
         "stalled": stalled_lines(stalled(now.ranking)),
         "methods": [_method(variant, now, costs[variant.label]) for variant in spec.variants],

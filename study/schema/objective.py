@@ -11,7 +11,10 @@ DIRECTIONS = {"higher": "maximize", "lower": "minimize"}
 # A registered model gives logits scaled by its temperature, or as trained.
 TEMPERATURE = "temperature"
 RAW = "raw"
+EITHER = "either"  # the one of these with which validation takes the better model
 IN_WORDS = {RAW: "as trained", TEMPERATURE: "after temperature"}
+FORMS = (RAW, TEMPERATURE)
+SERVED = (TEMPERATURE, RAW, EITHER)
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,7 @@ def other_than(serves: str) -> str:
 
 
 def served_by_default(objectives: Sequence[Objective]) -> str | None:
-    """The form that was selected: a registered model gives it if the study does not say.
+    """The form that the objectives are of.
 
     TEMPERATURE if the objectives are after temperature scaling, RAW if they are before; None if
     there are both.
@@ -116,11 +119,17 @@ def _measured_as(metric: str, serves: str, objectives: Sequence[Objective]) -> s
     return served if known else metric
 
 
-def serves_note(objectives: Sequence[Objective], serves: str, own: bool = True) -> str:
+def serves_note(
+    objectives: Sequence[Objective], serves: str, own: bool = True, decided: bool = False
+) -> str:
     """A sentence if registered models have other metrics than the search optimizes; else empty.
 
-    own: whether these are the search's objectives, not given afterwards.
+    own: whether these are the search's objectives, not given afterwards. decided: whether
+    validation did, of EITHER.
     """
+    if serves == EITHER:
+        either = "its registered models are as trained or have their temperatures"
+        return f"serve: either: {either}, decided on validation"
     sought = [one.metric for one in objectives]
     optimized = ", ".join(sought)
     served = [one.metric for one in served_objectives(objectives, serves)]
@@ -131,7 +140,8 @@ def serves_note(objectives: Sequence[Objective], serves: str, own: bool = True) 
         return f"{models}: choices use {optimized}"
     if set(served) <= set(sought):
         return ""
-    models = f"serve: {serves}: its registered models have {', '.join(served)}"
+    said = "either, decided on validation" if decided else serves
+    models = f"serve: {said}: its registered models have {', '.join(served)}"
     asked = f"the search optimizes {optimized}" if own else f"{optimized} were asked for"
     return f"{models}, while {asked}"
 

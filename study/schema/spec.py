@@ -14,7 +14,7 @@ from study.schema.condition import Condition
 from study.schema.early_stopping import EarlyStopping
 from study.schema.errors import SpecError, located, under
 from study.schema.matters import check_matters
-from study.schema.objective import RAW, TEMPERATURE, Objective, plain_name
+from study.schema.objective import SERVED, Objective, plain_name
 from study.schema.resources import Budget, Resources, check_budget
 from study.schema.try_first import EXAMPLE, Searches, Values
 from study.schema.uris import refuse_database, refuse_password
@@ -110,9 +110,11 @@ class StudySpec(Settings):
     )
     serve: str | None = choice(
         None,
-        TEMPERATURE,
-        RAW,
-        doc="what a registered model gives; null: what the objectives say, both must choose",
+        *SERVED,
+        doc=(
+            "a registered model has its temperature or is as trained; either: decided on"
+            " validation; null: either where the objectives are as trained"
+        ),
     )
     search_space: dict[str, Entry] = field(
         default_factory=dict,

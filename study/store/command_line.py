@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 # The commands that a Study has as methods.
-CALLS = ("run", "trials", "confirm", "report", "export")
+CALLS = ("run", "trials", "confirm", "answer", "report", "export")
 # In the environment of a command that a Study runs: it names calls where it has them.
 FROM_PYTHON = "CALSTUDY_FROM_PYTHON"
+_as_calls = ContextVar("_as_calls", default=False)
 
 
 def option_words(**options: object) -> list[str]:
@@ -34,9 +37,15 @@ def retry_words(retry: bool | Sequence[str]) -> list[str]:
 
 
 class CommandLine(str):
-    """To be pasted into a shell. call: the same in Python; itself where that has no such method."""
+    """To be pasted into a shell. call: the same in Python; itself where that has no such method.
+
+    In a sentence it stands as a call within `in_calls`.
+    """
 
     call: str
+
+    def __format__(self, spec: str) -> str:
+        return format(self.call if _as_calls.get() else str(self), spec)
 
     @classmethod
     def of(
@@ -49,12 +58,13 @@ class CommandLine(str):
             # Only `export` names a confirmation: a seed of it.
             is_seed = verb == "export" and name.endswith("-confirm")
             study = f"Study.open({name!r})" if is_seed else "study"
-            line.call = f"{study}.{verb}({', '.join(_arguments(verb, options))})"
+            arguments = [one for one in _arguments(verb, options) if one != "why=True"]
+            line.call = f"{study}.{verb}({', '.join(arguments)}){'.why' * bool(options.get('why'))}"
         return line
 
     def at(self, address: str) -> CommandLine:
         """The same of a Ray cluster."""
-        line = CommandLine(f"{self} --address {shlex.quote(address)}")
+        line = CommandLine(f"{self!s} --address {shlex.quote(address)}")
         line.call = str(line)
         if self.call != self:
             comma = "" if self.call.endswith("()") else ", "
@@ -65,6 +75,16 @@ class CommandLine(str):
 def call_of(command: str) -> str:
     """The same in Python."""
     return command.call if isinstance(command, CommandLine) else command
+
+
+@contextmanager
+def in_calls() -> Iterator[None]:
+    """Sentences that are made within name calls instead of commands, where a Study has them."""
+    token = _as_calls.set(True)
+    try:
+        yield
+    finally:
+        _as_calls.reset(token)
 
 
 def repeated(command: str) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from study.store.recorded import Opened
 from study.store.study import Study, open_directory, record_facts
-from study.store.trials import Trials
+from study.store.trials import TrialRecord, Trials
 
 SUFFIX = "-confirm"
 RESTORE = "Restore that folder"
@@ -102,12 +102,16 @@ def record_seeds(directory: Path) -> Study:
 def added_seeds(study: Study, records: Trials) -> dict[str, int]:
     """How many trials of each label began after test was opened, of a study that confirms itself;
     only labels that have some."""
-    opened = study.recorded.confirmation
-    if opened is None or not opened.openings or not study.confirms_itself:
-        return {}
-    before = opened.seeds or {}
     added = {
-        label: max(0, len(found) - before.get(label, 0))
+        label: sum(added_later(study, record) for record in found)
         for label, found in records.by_label.items()
     }
     return {label: count for label, count in added.items() if count}
+
+
+def added_later(study: Study, record: TrialRecord) -> bool:
+    """Whether a trial of a study that confirms itself began after test was opened."""
+    opened = study.recorded.confirmation
+    if opened is None or not opened.openings or not study.confirms_itself:
+        return False
+    return record.number >= (opened.seeds or {}).get(record.label, 0)

@@ -16,8 +16,9 @@ from study.schema.condition import Condition, read_constraints
 from study.schema.errors import LedgerError, SpecError, located
 from study.schema.matters import read_matters, units, what_matters
 from study.schema.objective import (
+    EITHER,
+    RAW,
     Objective,
-    served_by_default,
     served_objectives,
     serves_note,
 )
@@ -56,6 +57,7 @@ class Study:
     recorded: Recorded
     text: str = field(default="", repr=False, compare=False)  # of study.yaml, as it was read
     given: Given | None = None  # objectives, afterwards; None: its own
+    form: str = RAW  # of its models where it serves EITHER, once that is decided
 
     def __post_init__(self) -> None:
         if own := self.plain.get("extensions"):
@@ -140,10 +142,17 @@ class Study:
         return units(self.served, self.matters)
 
     @property
-    def serves(self) -> str:
-        """What its registered models give."""
+    def serve(self) -> str:
+        """TEMPERATURE, RAW or EITHER, as the study says or objectives given afterwards do."""
         said = None if self.given is None else self.given.serves
-        return str(self.plain.get("serve") or said or self.recorded.serves)
+        if said is None or (said, self.recorded.serves) == (RAW, EITHER):
+            said = self.recorded.serves
+        return str(self.plain.get("serve") or said)
+
+    @property
+    def serves(self) -> str:
+        """What its registered models give: TEMPERATURE or RAW."""
+        return self.form if self.serve == EITHER else self.serve
 
     def served_as(self, serves: str) -> Study:
         """The study as if its registered models gave TEMPERATURE or RAW."""
@@ -151,9 +160,8 @@ class Study:
 
     @property
     def serves_note(self) -> str:
-        """What to say where registered models have other metrics than the search optimizes; else
-        empty."""
-        return serves_note(self.objectives, self.serves, self.given is None)
+        """What to say where registered models have other metrics than it optimizes; else empty."""
+        return serves_note(self.objectives, self.serves, self.given is None, self.serve == EITHER)
 
     @cached_property
     def served(self) -> tuple[Objective, ...]:
@@ -383,15 +391,7 @@ def begun(parsed: ParsedSpec, storage: str | None) -> tuple[StudySpec, Study | N
     stored: Study | None = None
     with suppress(SpecError):  # running the spec says what is wrong
         stored = reopened(storage_root(storage, parsed.storage) / parsed.name, None)
-    spec = parsed.spec(None if stored is None else stored.recorded_spaces)
-    if stored is None and spec.serve is None and served_by_default(spec.objectives) is None:
-        raise SpecError(
-            parsed.file_name,
-            "serve",
-            "the objectives are of the network as trained and of its temperature",
-            "Write which of them a registered model gives, serve: temperature or serve: raw.",
-        )
-    return spec, stored
+    return parsed.spec(None if stored is None else stored.recorded_spaces), stored
 
 
 DELETING = ".deleting"  # the suffix of a folder that `calstudy delete` has started on

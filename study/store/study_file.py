@@ -14,7 +14,7 @@ from typing import Any
 
 from search_spaces import strict_yaml
 from study.schema.errors import SpecError
-from study.schema.objective import RAW, TEMPERATURE
+from study.schema.objective import SERVED
 from study.schema.temperature import TEMPERATURE_FIT, WITH_PRIOR
 from study.schema.uris import is_url, public_uri
 from study.store.checks import Predicate, each, having, is_mapping, is_number, of, or_none
@@ -76,7 +76,7 @@ SPEC_OR_NOT: dict[str, tuple[Predicate, str]] = {
     "matters": (or_none(_of_numbers), "a mapping of objectives to numbers"),
     "try_first": (or_none(each(is_mapping)), "a list of settings or null"),
     "confirms": (or_none(_is_text), "the name of a study or null"),
-    "serve": (lambda value: value in (None, RAW, TEMPERATURE), "temperature, raw or null"),
+    "serve": (lambda value: value in (None, *SERVED), "temperature, raw, either or null"),
 }
 RECORDED: dict[str, tuple[Predicate, str]] = {
     "id": (_is_text, "text"),
@@ -92,7 +92,7 @@ RECORDED: dict[str, tuple[Predicate, str]] = {
     ),
     "versions": (of(_is_text), "a mapping of names to versions"),
     "meaning": (_is_meaning, "what a trial means, with `methods`"),
-    "serves": (lambda value: value in (RAW, TEMPERATURE), "temperature or raw"),
+    "serves": (lambda value: value in SERVED, "temperature, raw or either"),
     TEMPERATURE_FIT: (lambda value: value == WITH_PRIOR, WITH_PRIOR),
     "majority": (_is_fraction, "a fraction"),
 }

@@ -1,14 +1,21 @@
 """Which trials count: against SciPy's binomial test, and values by hand."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import pytest
 from pytest import approx
 from scipy.stats import binomtest
 
 from study.analysis.ranking import Ranking, Rules, on_a_front, set_aside_line
+from study.answer.confirmation import results_of, search_of
+from study.engine.preparation import serves_of
 from study.schema.condition import read_constraints
 from study.schema.objective import Objective
+from study.store.recorded import Opened
+from study.store.study import write_study_file
 from study.store.trials import TrialRecord
-from tests.study.made import OBJECTIVES, trials_of, unwritten_study
+from tests.study.made import OBJECTIVES, made_study, trials_of, unwritten_study
 
 ACCURACY, ECE = OBJECTIVES
 
@@ -166,6 +173,21 @@ def test_the_knee_is_that_of_what_is_served():
     assert names(on_a_front(served, records)) == ["focal/0000", "focal/0001"]
 
 
+def test_a_study_of_either_keeps_models_of_both_forms():
+    records = [
+        trial(0, 0.95, 0.02, ts_ece=0.03),
+        trial(1, 0.95, 0.04, ts_ece=0.01),
+        trial(2, 0.9, 0.1, ts_ece=0.1),
+    ]
+    study = unwritten_study(["focal"], serve="either")
+    ranking = Ranking(study, trials_of(records))
+    assert names(on_a_front(study, records)) == ["focal/0000", "focal/0001"]
+    assert (ranking.deployed.serves, ranking.knee) == ("temperature", records[1])
+    assert names(on_a_front(ranking.deployed, records)) == ["focal/0000", "focal/0001"]
+    note = "serve: either, decided on validation: its registered models have accuracy, ts_ece"
+    assert ranking.deployed.serves_note.startswith(note)
+
+
 def test_a_metric_that_trials_store_in_one_form_is_used_in_that_form():
     """smooth_ece is measured only as the objective that it is."""
     objectives = (ACCURACY, Objective("smooth_ece", "minimize"))
@@ -180,25 +202,50 @@ def test_a_metric_that_trials_store_in_one_form_is_used_in_that_form():
 
 
 @pytest.mark.parametrize(
-    ("objectives", "serves"),
+    ("objectives", "new", "begun"),
     [
-        (["accuracy", "ece"], "raw"),
-        (["accuracy"], "raw"),
-        (["accuracy", "ts_ece"], "temperature"),
-        (["ts_nll"], "temperature"),
-        (["accuracy", "ece", "ts_ece"], None),
+        (["accuracy", "ece"], "either", "raw"),
+        (["accuracy"], "either", "raw"),
+        (["accuracy", "ts_ece"], "temperature", "temperature"),
+        (["ts_nll"], "temperature", "temperature"),
+        (["accuracy", "ece", "ts_ece"], "either", "temperature"),
     ],
 )
-def test_what_was_selected_is_what_is_served(objectives, serves):
-    from study.schema.objective import served_by_default
-
+def test_what_is_served_by_default(objectives, new, begun):
+    """begun: where other objectives are given to a study that began before `either`."""
     directions = {"accuracy": "maximize"}
-    assert (
-        served_by_default(
-            [Objective(name, directions.get(name, "minimize")) for name in objectives]
-        )
-        == serves
-    )
+    asked = tuple(Objective(name, directions.get(name, "minimize")) for name in objectives)
+    spec = SimpleNamespace(serve=None, objectives=asked)
+    before = unwritten_study(["focal"], (Objective("brier", "minimize"),))
+    assert (serves_of(spec, None), serves_of(spec, before)) == (new, begun)
+    same = unwritten_study(["focal"], asked)
+    assert serves_of(spec, same) == same.recorded.serves
+    assert serves_of(SimpleNamespace(serve="raw", objectives=asked), before) == "raw"
+
+
+def test_a_confirmation_fixes_the_form(tmp_path):
+    """By its trials the study would serve the temperature."""
+    values = {"accuracy": 0.9, "ece": 0.05, "ts_ece": 0.01}
+    trials = {"focal": [(values, [])]}
+    made = made_study(tmp_path, "small", trials)
+    study = replace(made, plain={**made.plain, "serve": "either"})
+    write_study_file(study)
+    assert results_of(study).study.serves == "temperature"
+    confirming = made_study(tmp_path, "small-confirm", trials)
+    plain = {**confirming.plain, "confirms": "small", "serve": "raw"}
+    write_study_file(replace(confirming, plain=plain))
+    found = results_of(study)
+    assert found.confirmation is not None
+    forms = [found.study, found.confirmation.study, search_of(found.confirmation.study)]
+    assert [each.serves for each in forms] == ["raw"] * 3
+
+
+def test_seeds_added_after_test_was_opened_do_not_decide_the_form():
+    records = [trial(0, 0.9, 0.02, ts_ece=0.03), trial(1, 0.9, 0.09, ts_ece=0.01)]
+    for opened, serves in ((1, "raw"), (2, "temperature")):
+        own = Opened("small", 1, {"focal": opened})
+        study = unwritten_study(["focal"], serve="either", confirmation=own)
+        assert Ranking(study, trials_of(records)).deployed.serves == serves
 
 
 # ---- the reference of the hypervolume ------------------------------------------------------------

@@ -2,12 +2,15 @@
 
 from dataclasses import replace
 
+import numpy as np
+import pytest
 from pytest import approx
 
-from study.analysis.rule import decide, in_units
+from study.analysis.ranking import Ranking
+from study.analysis.rule import better_form, decide, in_units
 from study.store.study import Study
 from study.store.trials import TrialRecord
-from tests.study.made import unwritten_study
+from tests.study.made import trials_of, unwritten_study
 
 
 def trial(number: int, **metrics: float) -> TrialRecord:
@@ -80,3 +83,47 @@ def test_what_is_served_counts() -> None:
     raw, scaled = (decide(study_of().served_as(serves), found) for serves in ("raw", "temperature"))
     assert raw is not None and scaled is not None
     assert (raw.taken.number, scaled.taken.number) == (0, 1)
+
+
+# ---- as trained or with a temperature ------------------------------------------------------------
+
+
+def random_trial(number: int, source: np.random.Generator) -> TrialRecord:
+    names = ("accuracy", "ece", "ts_ece", "nll", "ts_nll")
+    return trial(number, **dict(zip(names, source.uniform(0, 0.1, 5), strict=True)))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_better_form_has_the_lowest_of_all_sums(seed: int) -> None:
+    """Every trial in both forms, by the definition; what `benchmarks.experiments.either` calls
+    the lower sum of both forms."""
+    found = [random_trial(number, np.random.default_rng([seed, number])) for number in range(5)]
+    sums = {}
+    for one in found:
+        of = one.metrics
+        for form, before in (("raw", ""), ("temperature", "ts_")):
+            total = (1 - of["accuracy"]) / 0.01 + of[f"{before}ece"] / 0.01
+            sums[one.number, form] = total + 0.5 * of[f"{before}nll"] / 0.02
+    number, form = min(sums, key=lambda key: sums[key])
+    study = study_of(serve="either")
+    assert better_form(study, found) == form
+    taken = decide(Ranking(study, trials_of(found)).deployed, found)
+    assert taken is not None and taken.taken.number == number
+
+
+def test_the_form_is_as_trained_where_nothing_says_otherwise() -> None:
+    study = study_of(serve="either")
+    same = trial(0, accuracy=0.9, ece=0.05, ts_ece=0.05, nll=0.3, ts_nll=0.3)
+    assert better_form(study, [same]) == better_form(study, []) == "raw"
+    assert better_form(study, [trial(0, accuracy=0.9, ece=0.05)]) == "raw"
+
+
+def test_seeds_of_one_setting_decide_together() -> None:
+    """By single seeds the form would be as trained, for the first; by means it is not."""
+    study = study_of(serve="either")
+    seeds = [
+        TrialRecord("focal", number, "complete", {}, {"accuracy": 0.9, "ece": ece, "ts_ece": 0.03})
+        for number, ece in enumerate((0.01, 0.09))
+    ]
+    assert better_form(study, seeds) == "temperature"
+    assert better_form(study, seeds[:1]) == "raw"

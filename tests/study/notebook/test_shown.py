@@ -8,7 +8,7 @@ import pytest
 
 from study.answer.said import Part
 from study.notebook.shown import Answer, Plan
-from study.store.command_line import CommandLine, option_words
+from study.store.command_line import CommandLine, in_calls, option_words
 from study.store.recorded import Recorded
 from study.store.study import Study
 
@@ -35,6 +35,8 @@ from study.store.study import Study
             {"name": "mine", "trial": "focal_0001/0000"},
             "Study.open('mine-confirm').export('mine', trial='focal_0001/0000')",
         ),
+        (None, "answer", {"raw": True}, "study.answer(temperature=False)"),
+        (None, "answer", {"why": True}, "study.answer().why"),
         (None, "audit", {}, "calstudy audit mine --storage /there"),
     ],
 )
@@ -47,6 +49,9 @@ def test_what_to_do_next_is_said_in_python(
     assert command.call == call
     words = ("calstudy", verb, name, *option_words(**options), "--storage", "/there")
     assert command == shlex.join(words)
+    assert f"`{command}` does." == f"`{shlex.join(words)}` does."
+    with in_calls():
+        assert f"`{command}` does." == f"`{call}` does."
 
 
 def test_an_answer_is_a_line_and_a_page() -> None:
