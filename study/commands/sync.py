@@ -33,8 +33,8 @@ def sync(study: str, storage: str | None, tracking: str | None) -> None:
     report = sync_study(opened, uri)
     if opened.confirms is None:
         with suppress(FieldError):  # a missing or altered file: `calstudy answer` says which
-            found = answer(results_of(opened))
-            write_answer(opened, uri, found)
+            results = results_of(opened)
+            write_answer(results.study, uri, answer(results))
     counts = f"{report.written} trials uploaded, {report.present} already there"
     console.say(f"{counts}; {public_uri(uri)}")
     if report.note is not None:

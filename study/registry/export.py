@@ -200,6 +200,8 @@ def _candidate(
     }
     facts |= _of_samples(config.data, prepared)
     inputs = prepared.input_shape
+    if inputs.kind == "image":
+        facts["pixels"] = [float(split.images.min()), float(split.images.max())]
     vocabulary = prepared.directory / VOCABULARY if inputs.words else None
     if inputs.marked or study.recorded.groups is not None:
         facts["validation_groups"] = study.recorded.resampled("validation")

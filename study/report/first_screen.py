@@ -21,7 +21,7 @@ from study.answer.settings import shown_settings
 from study.answer.verdict import PLAIN
 from study.report.front_figure import in_reach
 from study.report.style import displayed
-from study.schema.objective import Objective
+from study.schema.objective import TEMPERATURE, Objective, plain_name
 from study.store.trials import TrialRecord
 from study.uncertainty.forms import bounds, digits_for, number
 from study.uncertainty.intervals import Interval, percent
@@ -86,7 +86,7 @@ def _taken(said: Answer, ranking: Ranking) -> str:
     return (
         '<p class="label">Take</p><p class="name"><svg viewBox="0 0 10 10" aria-hidden="true">'
         f'<rect width="10" height="10" rx="1"/></svg>{_text(said.model.name)}</p>'
-        f'<p class="how">{", ".join(how)}, <b>{served(ranking.study)}</b>{for_now}</p>'
+        f'<p class="how">{", ".join(how)}, <b>{served(ranking.deployed)}</b>{for_now}</p>'
     )
 
 
@@ -111,13 +111,14 @@ def _measured(said: Answer, ranking: Ranking, level: float) -> str:
     """Each objective as a strip: the model and the default, with intervals over the floors."""
     assert said.model is not None
     where = said.sentences[1].removeprefix(first_upper(values_text(said.values)))
-    sure = how_sure(ranking.study, said.split, level)
+    sure = how_sure(ranking.deployed, said.split, level)
     rows = [(THIS, "taken", said.values)]
     if said.default is not None:
         rows.append((PLAIN, "default", _values(said.default, said.split)))
-    strips = [_strip(one, rows) for one in ranking.study.served]
+    objectives = ranking.deployed.served
+    strips = [_strip(one, rows) for one in objectives]
     key = ""
-    if any(_floor(values.get(one.metric)) for _, _, values in rows for one in ranking.study.served):
+    if any(_floor(values.get(one.metric)) for _, _, values in rows for one in objectives):
         key = (
             '<p class="key"><i></i>floor: what a perfectly calibrated model would show on as many'
             f" {ranking.study.recorded.noun}</p>"
@@ -249,13 +250,14 @@ class _Axis:
 
 
 def _front(said: Answer, ranking: Ranking, analysis: Analysis | None) -> str:
-    """Every trial on validation, the front, and both models where the search had them."""
-    objectives = ranking.study.objectives
+    """Every trial on validation as served, their front, and both models where the search had
+    them."""
+    objectives = ranking.deployed.served
     found = [one for one in ranking.counted if pareto.measured_in([one], objectives)]
     if len(objectives) < 2 or not found:
         return ""
     first, second = objectives[:2]
-    front = ranking.front
+    front = pareto.front(found, objectives)
     marks = _marks(said, ranking)
     x, y = (
         _Axis.of(one, found, front, [mark.metrics[one.metric] for mark in marks.values()], ends)
@@ -293,6 +295,8 @@ def _front(said: Answer, ranking: Ranking, analysis: Analysis | None) -> str:
     caption = _caption(len(faint), beyond, lost, marks, analysis, len(objectives))
     samples = ", ".join(ranking.study.recorded.sizes_of("validation"))
     label = f"{counted(len(found) + len(aside), 'trial')} on validation ({samples})"
+    if ranking.deployed.serves == TEMPERATURE:
+        label += ", with their temperatures"
     return (
         f'<figure class="calm"><p class="label">{_text(label)}</p>'
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{_text(label)}">'
@@ -315,7 +319,7 @@ def _marks(said: Answer, ranking: Ranking) -> dict[str, TrialRecord]:
         found[PLAIN] = trial_of(name, name.partition("/")[0])
     assert said.model is not None
     found[THIS] = trial_of(said.trial, said.taken or said.model.name.partition("/")[0])
-    wanted = ranking.study.objectives
+    wanted = ranking.deployed.served
     return {
         who: one
         for who, one in found.items()
@@ -338,12 +342,12 @@ def _axes(x: _Axis, y: _Axis) -> str:
                 text = f'x="{LEFT - 8}" y="{at + 4:.1f}" text-anchor="end"'
             parts.append(f'<line class="tick" {line}/><text {text}>{tick:.{digits}f}</text>')
     metrics = [axis.objective.metric for axis in (x, y)]
-    names = [_text(f"{displayed(one)}, {describe(one).better} is better") for one in metrics]
+    names = [f"{displayed(plain_name(one))}, {describe(one).better} is better" for one in metrics]
     middle = (TOP + HEIGHT - BOTTOM) / 2
     parts.append(
         f'<text class="axis" x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 8}"'
-        f' text-anchor="middle">{names[0]}</text><text class="axis" text-anchor="middle"'
-        f' transform="translate(12 {middle}) rotate(-90)">{names[1]}</text>'
+        f' text-anchor="middle">{_text(names[0])}</text><text class="axis" text-anchor="middle"'
+        f' transform="translate(12 {middle}) rotate(-90)">{_text(names[1])}</text>'
     )
     return "".join(parts)
 

@@ -57,7 +57,7 @@ class Study:
     recorded: Recorded
     text: str = field(default="", repr=False, compare=False)  # of study.yaml, as it was read
     given: Given | None = None  # objectives, afterwards; None: its own
-    form: str = RAW  # of its models where it serves EITHER, once that is decided
+    form: str | None = None  # of its models where it serves EITHER, once that is decided
 
     def __post_init__(self) -> None:
         if own := self.plain.get("extensions"):
@@ -152,7 +152,10 @@ class Study:
     @property
     def serves(self) -> str:
         """What its registered models give: TEMPERATURE or RAW."""
-        return self.form if self.serve == EITHER else self.serve
+        if self.serve != EITHER:
+            return self.serve
+        assert self.form is not None, "not decided yet: `Ranking.deployed`"
+        return self.form
 
     def served_as(self, serves: str) -> Study:
         """The study as if its registered models gave TEMPERATURE or RAW."""

@@ -17,6 +17,7 @@ from torch import nn
 from torchvision import models
 
 from study.answer.choice import Choice
+from study.answer.confirmation import results_of
 from study.registry.export import export
 from study.store.files import stored_classifier
 from study.store.study import Study, open_study
@@ -138,7 +139,12 @@ def test_a_cache_that_is_not_what_the_network_gives_is_not_exported(
     other.fc = nn.Identity()
     monkeypatch.setattr("trainables.models.torchvision.Torchvision.backbone", lambda *_: other)
     with pytest.raises(Exception, match="the exported graph differs from the model"):
-        export(Choice(study, record), "other", None, f"sqlite:///{root / 'mlflow.db'}")
+        export(
+            Choice(results_of(study).study, record),
+            "other",
+            None,
+            f"sqlite:///{root / 'mlflow.db'}",
+        )
 
 
 def test_it_is_confirmed_on_images(root: Path, study: Study) -> None:

@@ -11,6 +11,7 @@ import pytest
 from mlflow import MlflowClient
 
 from study.answer.choice import Choice
+from study.answer.confirmation import results_of
 from study.registry import upload
 from study.registry.export import export
 from study.store.study import open_study
@@ -53,7 +54,7 @@ def no_lock(directory: Path) -> Iterator[bool]:
 
 
 def exporting(storage: Path, name: str, dies_at: str | None = None, locks: bool = True) -> None:
-    study = open_study("small", str(storage))
+    study = results_of(open_study("small", str(storage))).study
     record = study.records().named("focal/0000", "--trial")
     with pytest.MonkeyPatch.context() as patch:
         if not locks:

@@ -152,7 +152,9 @@ def test_its_card_says_what_it_gives_of_which_pixels(storage: Path) -> None:
     card = (version_of(storage) / "calstudy" / "card.md").read_text()
     samples = cached(storage)
     assert "Classifies each pixel of images of parquet into 3 classes" in card
-    assert "Input: float32 [N, 3 x 14 x 18], raw pixel values" in card
+    low, high = samples[:, :3].min(), samples[:, :3].max()
+    ranged = f"raw pixel values (not normalized; on validation from {low} to {high})"
+    assert f"Input: float32 [N, 3 x 14 x 18], {ranged}" in card
     assert "Output: float32 [N, 3 x 14 x 18] probabilities of the classes at each pixel" in card
     assert ": sky, road, tree." in card
     pixels = int((samples[:, 3] > 0).sum())

@@ -50,7 +50,7 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> Any:
         for name, label in (("iris", "species"), ("digits", "digit")):
             data = {"name": "table", "path": f"{name}.parquet", "label": label}
             keys = {"name": name, "data": data, "methods": ["focal"], "trials": 1}
-            spec = write_spec(root / f"{name}.yaml", **keys, epochs=8, batch_size=16)
+            spec = write_spec(root / f"{name}.yaml", **keys, serve="raw", epochs=8, batch_size=16)
             shown = here("run", spec, "--storage", root)
             assert ("warning: left out, as text: 'writer'" in shown) == (name == "digits")
             here("export", name, "--name", name, "--alias", "champion", "--storage", root)

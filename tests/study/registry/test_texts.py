@@ -43,6 +43,7 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> Any:
             methods=["focal"],
             trials=1,
             epochs=6,
+            serve="raw",
             shift={"later": {**texts, "path": "later.csv"}},
         )
         here("run", spec, "--storage", root)
