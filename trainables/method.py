@@ -170,6 +170,12 @@ class Method(Settings, ABC):
         return False
 
     @property
+    def fixes_scale(self) -> bool:
+        """The loss changes with the scale of the logits; if not, calibration as trained means
+        nothing."""
+        return True
+
+    @property
     def differentiates_twice(self) -> bool:
         """A step differentiates a gradient of the features; compiled code cannot."""
         return False
@@ -280,6 +286,10 @@ class Wrapper(Method, ABC):
         return self.base.mixes
 
     @property
+    def fixes_scale(self) -> bool:
+        return self.base.fixes_scale
+
+    @property
     def differentiates_twice(self) -> bool:
         return self.base.differentiates_twice
 
@@ -326,6 +336,11 @@ class Wrapper(Method, ABC):
 @dataclass(frozen=True)
 class AuxiliaryMethod(Wrapper, ABC):
     """Adds `weight` times a term to the loss of `base`; every other hook is the base's."""
+
+    @property
+    def fixes_scale(self) -> bool:
+        """Its term is of probabilities."""
+        return True
 
     def term(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The batch's unweighted term. logits: [N, K]. labels: [N] int64."""

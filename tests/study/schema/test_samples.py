@@ -36,6 +36,7 @@ def test_a_network_of_pixels_is_for_masks_alone() -> None:
     "method",
     [
         *("mmce", "sece", "dece", "gamma_net", "meta_l2", "sample_prioritization"),
+        *("esd", "reg_mixup"),
         {"label": "a", "name": "mixup", "base": "mmce"},
     ],
 )
