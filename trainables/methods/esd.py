@@ -23,12 +23,12 @@ def expected_squared_difference(logits: Tensor, labels: Tensor) -> Tensor:
     if samples < 3:
         return 0.0 * confidence.sum()
     gap = (predicted == labels).to(logits.dtype) - confidence
-    fixed = confidence.detach()
-    below = (fixed[None, :] <= fixed[:, None]).to(logits.dtype)
-    # m_i^2 - s_i^2 / (N - 1) is the mean of the products of two different gaps.
-    total = below @ gap - gap
-    squares = below @ gap.square() - gap.square()
-    return (total.square() - squares).mean() / ((samples - 1) * (samples - 2))
+    below = (confidence[None, :] <= confidence[:, None]).to(logits.dtype)
+    # m_i^2 - s_i^2 / (N - 1) is the mean of the products of two different gaps: the square of their
+    # sum, less their squares, each of which counts for every i at or above it but its own.
+    total = (below @ gap - gap).square().sum()
+    squares = ((below.sum(dim=0) - 1) * gap.square()).sum()
+    return (total - squares) / (samples * (samples - 1) * (samples - 2))
 
 
 @dataclass(frozen=True)
