@@ -204,3 +204,16 @@ def test_a_method_of_ones_own_that_gives_each_samples_loss() -> None:
     logits, labels = case()
     found = with_class_weights(OwnEach(class_weights=WRITTEN), WEIGHTS).loss_of(logits, labels, 0.5)
     assert found.item() == approx(by_hand(OwnEach(), logits, labels), rel=1e-9)
+
+
+def test_weights_move_the_best_probabilities_to_rare_classes() -> None:
+    """docs/methods.md: those that minimize cross-entropy are w_k p_k over their sum."""
+    frequency = torch.tensor([0.7, 0.25, 0.05], dtype=torch.float64)
+    weights = torch.tensor([0.5, 1.0, 8.0], dtype=torch.float64)
+    labels = torch.tensor([0] * 70 + [1] * 25 + [2] * 5)
+    row = (weights * frequency).log().requires_grad_()
+    weighted = with_class_weights(CrossEntropy(), weights)
+    (gradient,) = torch.autograd.grad(weighted.loss_of(row.expand(100, 3), labels, 0.5), row)
+    assert gradient.abs().max() < 1e-12
+    plain = CrossEntropy().loss_of(row.expand(100, 3), labels, 0.5)
+    assert torch.autograd.grad(plain, row)[0].abs().max() > 0.1
