@@ -228,5 +228,7 @@ def to_plain(settings: Settings) -> dict[str, Plain]:
         plain["name"] = name_of(type(settings))
     for spec in fields(settings):
         value = getattr(settings, spec.name)
+        if value is None and not spec.metadata.get("recorded", True):
+            continue
         plain[spec.name] = to_plain(value) if isinstance(value, Settings) else value
     return plain

@@ -60,6 +60,14 @@ def numbers(default: tuple[float, ...] | None, *, doc: str = "", **ends: float) 
     return field(default=default, metadata={"each": Range(**ends), "doc": doc})
 
 
+def word_or_numbers(word: str, *, doc: str = "", **ends: float) -> dict[str, Any]:
+    """The metadata of a `str | tuple[float, ...] | None` field: a word, or a list of numbers.
+
+    A trial without it is recorded without it.
+    """
+    return {"each": Range(**ends), "word": word, "doc": doc, "recorded": False}
+
+
 def choice(default: str | None, *others: str, doc: str = "", before: str | None = None) -> Any:
     """A field with one of several words, the default first (None: optional).
 
@@ -163,9 +171,13 @@ def _kinds(wanted: tuple[type, ...]) -> str:
     return " or ".join(names.get(kind, kind.__name__) for kind in wanted if kind is not type(None))
 
 
-def _check_numbers(spec: Field[Any], value: Any) -> tuple[float, ...]:
+def _check_numbers(spec: Field[Any], value: Any) -> str | tuple[float, ...]:
+    word = spec.metadata.get("word")
+    if isinstance(value, str) and value == word:
+        return value
     if not isinstance(value, list | tuple) or not value:
-        raise FieldError(spec.name, f"must be a list of numbers such as [0.5, 0.75], got {value!r}")
+        wanted = f"{f'{word} or ' if word else ''}a list of numbers such as [0.5, 0.75]"
+        raise FieldError(spec.name, f"must be {wanted}, got {value!r}")
     bounds = spec.metadata["each"]
     for item in value:
         if isinstance(item, bool) or not isinstance(item, int | float) or not math.isfinite(item):

@@ -15,18 +15,16 @@ from __future__ import annotations
 
 import copy
 from abc import ABC
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from trainables.fields import Settings
+from trainables.checked_loss import check_loss as check_loss
+from trainables.fields import Settings, word_or_numbers
 from trainables.model import Network
-from trainables.own_class import place_of
-from trainables.plugins import file_of
 from trainables.problems import FieldError
 
 
@@ -125,6 +123,35 @@ State = Any
 class Method(Settings, ABC):
     """Fields are hyperparameters, named as in the paper, with their valid range."""
 
+    class_weights: str | tuple[float, ...] | None = field(
+        default=None,
+        kw_only=True,
+        metadata=word_or_numbers(
+            "balanced", above=0, doc="weight of each class in the loss; balanced: 1 / its frequency"
+        ),
+    )
+    _by_class: ClassVar[Tensor | None] = None  # [K], of the innermost method of a training
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.class_weights is not None and not self.weighable:
+            found = f"{type(self).__name__} does not give the loss of each sample"
+            raise FieldError("class_weights", found, "Leave it out, or set `elementwise = True`.")
+
+    @property
+    def weighable(self) -> bool:
+        """Its loss can be weighted by the classes of labels."""
+        return self.elementwise
+
+    def weights_of(self, counts: Tensor) -> Tensor | None:
+        """[K] float32: the weights of classes that are labels this often, with a mean over these
+        labels of 1; None: none are wanted."""
+        wanted = self.class_weights
+        if wanted is None:
+            return None
+        own = 1 / counts.clamp(min=1) if wanted == "balanced" else torch.tensor(wanted)
+        return own * (counts.sum() / (counts * own).sum())
+
     @property
     def needs_meta(self) -> bool:
         """The method needs a meta split, carved from train."""
@@ -170,6 +197,12 @@ class Method(Settings, ABC):
         return False
 
     @property
+    def fixes_scale(self) -> bool:
+        """The loss changes with the scale of the logits; if not, calibration as trained means
+        nothing."""
+        return True
+
+    @property
     def differentiates_twice(self) -> bool:
         """A step differentiates a gradient of the features; compiled code cannot."""
         return False
@@ -203,9 +236,22 @@ class Method(Settings, ABC):
         """Mean over samples. logits: [N, K] float32. progress: in [0, 1)."""
         raise TypeError(f"{type(self).__name__} must override loss (or step).")
 
+    def mean_loss(self, logits: Tensor, targets: Tensor, progress: float | Tensor) -> Tensor:
+        """`loss`, weighted by the classes of its labels where there are class weights."""
+        return self._weighed(lambda y, z: self.loss(z, y, progress), targets, logits)
+
+    def _weighed(self, loss: Callable[..., Tensor], targets: Tensor, *rows: Tensor) -> Tensor:
+        """The mean over samples of loss(targets, *rows), times the weights of their classes."""
+        if self._by_class is None:
+            return loss(targets, *rows)
+        labels = require_labels(self, targets)
+        # Each sample as a trial of its own.
+        each = loss(labels[:, None], *(row[:, None] for row in rows)).flatten()
+        return (self._by_class[labels] * each).mean()
+
     def loss_of(self, logits: Tensor, targets: Tensor | Mixed, progress: float | Tensor) -> Tensor:
-        """`loss`; of mixed samples the weighted sum of two. Of a label for each pixel it is over
-        those that are labelled, and 0 without any."""
+        """`mean_loss`; of mixed samples the sum of two by their shares. Of a label for each pixel
+        it is over those that are labelled, and 0 without any."""
         if not isinstance(targets, Mixed):
             return self._loss_of_labelled(logits, targets, progress)
         loss = targets.share * self._loss_of_labelled(logits, targets.first, progress)
@@ -218,7 +264,7 @@ class Method(Settings, ABC):
         rows, labels = labelled(logits, targets)
         if logits.dim() > 2 and not len(labels):
             return 0.0 * logits.sum()
-        return self.loss(rows, labels, progress)
+        return self.mean_loss(rows, labels, progress)
 
     def step(self, learner: Trainer, state: State, batch: Batch) -> Step:
         """Forward, backward, update; no update for images without a labelled pixel."""
@@ -280,6 +326,10 @@ class Wrapper(Method, ABC):
         return self.base.mixes
 
     @property
+    def fixes_scale(self) -> bool:
+        return self.base.fixes_scale
+
+    @property
     def differentiates_twice(self) -> bool:
         return self.base.differentiates_twice
 
@@ -296,7 +346,16 @@ class Wrapper(Method, ABC):
         return self.base.prepare(batch, generator)
 
     def loss(self, logits: Tensor, targets: Tensor, progress: float | Tensor) -> Tensor:
-        return self.base.loss(logits, targets, progress)
+        return self.base.mean_loss(logits, targets, progress)
+
+    @property
+    def weighable(self) -> bool:
+        """The base's loss is weighted; a term added to it is not."""
+        return type(self).loss in (Wrapper.loss, AuxiliaryMethod.loss) and self.base.weighable
+
+    def weights_of(self, counts: Tensor) -> Tensor | None:
+        found, inner = super().weights_of(counts), self.base.weights_of(counts)
+        return inner if found is None else found
 
     def observe(self, state: State, batch: Batch, logits: Tensor) -> State:
         return self.base.observe(state, batch, logits)
@@ -327,6 +386,11 @@ class Wrapper(Method, ABC):
 class AuxiliaryMethod(Wrapper, ABC):
     """Adds `weight` times a term to the loss of `base`; every other hook is the base's."""
 
+    @property
+    def fixes_scale(self) -> bool:
+        """Its term is of probabilities."""
+        return True
+
     def term(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The batch's unweighted term. logits: [N, K]. labels: [N] int64."""
         raise TypeError(f"{type(self).__name__} must override term (or loss).")
@@ -349,6 +413,18 @@ class AuxiliaryMethod(Wrapper, ABC):
         self._refuse_base("step", "overrides the training step; no term can be added to its loss")
 
 
+def with_class_weights(method: Any, weights: Tensor) -> Any:
+    """The method with these weights [K] of classes in its loss; a graph's tensor is filled."""
+    made = copy.copy(method)
+    if isinstance(made, Wrapper):
+        object.__setattr__(made, "base", with_class_weights(made.base, weights))
+    elif made._by_class is None:
+        object.__setattr__(made, "_by_class", weights)
+    else:
+        made._by_class.copy_(weights)
+    return made
+
+
 def labelled(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """The rows [R, K] and labels [R] of the positions that have a label, which is not negative.
 
@@ -366,38 +442,6 @@ def has_labels(targets: Tensor | Mixed) -> bool:
     return any(bool((part >= 0).any()) for part in parts)
 
 
-def with_tensors(settings: Settings, device: torch.device) -> Any:
-    """The settings with each float, also of a base, a 0-dimensional tensor on the device."""
-    found = (torch.tensor(value, dtype=torch.float32, device=device) for value in numbers(settings))
-    return with_numbers(settings, found)
-
-
-def numbers(settings: Settings) -> Iterator[Any]:
-    """Each float of the settings, also of a base, or the tensor that is in its place."""
-    for spec in fields(settings):
-        value = getattr(settings, spec.name)
-        if isinstance(value, Settings):
-            yield from numbers(value)
-        elif isinstance(value, float | Tensor):
-            yield value
-
-
-def with_numbers(settings: Settings, tensors: Iterator[Tensor]) -> Any:
-    """The settings with these in place of their floats."""
-    made = copy.copy(settings)
-    for name in list(vars(made)):
-        if isinstance(getattr(type(made), name, None), cached_property):
-            del vars(made)[name]  # computed from the numbers
-    for spec in fields(settings):
-        value = getattr(settings, spec.name)
-        if isinstance(value, Settings):
-            value = with_numbers(value, tensors)
-        elif isinstance(value, float):
-            value = next(tensors)
-        object.__setattr__(made, spec.name, value)
-    return made
-
-
 def require_labels(method: Method, targets: Tensor) -> Tensor:
     """The targets as labels [N]. Raises TypeError for soft ones, which the method lacks."""
     if targets.is_floating_point():
@@ -405,35 +449,3 @@ def require_labels(method: Method, targets: Tensor) -> Tensor:
             f"{type(method).__name__} needs labels [N], got soft targets {list(targets.shape)}."
         )
     return targets
-
-
-def check_loss(method: Method, loss: Any, hooks: Sequence[str] = ("step", "loss")) -> None:
-    """Raise FieldError for a loss that is no single number, or that nothing can be learned from.
-
-    hooks: those of a user's own that may have given it.
-    """
-    got = f"got {type(loss).__name__ if loss is not None else None}"
-    mend = "Return a tensor, such as cross_entropy_loss(logits, targets) gives."
-    if isinstance(loss, Tensor):
-        if loss.requires_grad and not loss.shape:
-            return
-        got = f"got a tensor {list(loss.shape)}"
-        mend = "Return the mean over the batch."
-        if not loss.requires_grad:
-            got = "got a tensor without a gradient"
-            mend = "Compute it from the logits, without .detach(), .item() and torch.no_grad()."
-    elif isinstance(loss, float | int):
-        mend = "Return the tensor itself, without .item() or float()."
-    found = f"{_given_by(method, hooks)}: a loss is one number that depends on the logits, {got}"
-    raise FieldError("extensions", found, mend)
-
-
-def _given_by(method: Method, hooks: Sequence[str]) -> str:
-    """The place of a user's own hook, of the method or of one that it wraps; else its name."""
-    each: Any = method
-    while each is not None:
-        for hook in hooks:
-            if place := place_of(getattr(type(each), hook, None)):
-                return place
-        each = getattr(each, "base", None)
-    return file_of(type(method))

@@ -25,7 +25,7 @@ from torch import Tensor
 from benchmarks.compare import peers
 from benchmarks.compare.conventions import CONVENTIONS
 from benchmarks.compare.inputs import INPUTS, Case
-from trainables.methods import brier, confidence_penalty, focal, label_smoothing, mmce
+from trainables.methods import brier, confidence_penalty, dca, focal, label_smoothing, mbls, mmce
 from trainables.metrics import binned, classwise, kernel, out_of_distribution, scores, smooth
 from trainables.metrics.shared import post_hoc
 
@@ -169,6 +169,10 @@ LOSSES = [
         partial(peers.torch_uncertainty_confidence_penalty, weight=0.1)),
     Row("mmce penalty", "netcal", partial(mmce.mmce_penalty, kernel_width=0.4),
         peers.netcal_mmce_penalty, ONE_SIDED),
+    Row("dca", "netcal", dca.confidence_difference, peers.netcal_dca_penalty),
+    Row("mbls, margin 0 (MaxSup) .1", "torch-uncertainty",
+        partial(mbls.mbls_loss, margin=0.0, weight=0.1),
+        partial(peers.torch_uncertainty_max_sup, weight=0.1)),
 ]  # fmt: skip
 
 

@@ -9,12 +9,16 @@ import probmetrics.metrics
 import relplot
 import torch
 from netcal.metrics import ACE, ECE, MCE, MMCE
-from netcal.regularization import MMCEPenalty
+from netcal.regularization import DCAPenalty, MMCEPenalty
 from probmetrics.calibrators.temperature_scaling import TemperatureScalingCalibrator
 from probmetrics.distributions import CategoricalLogits
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
-from torch_uncertainty.losses.classification import ConfidencePenaltyLoss, FocalLoss
+from torch_uncertainty.losses.classification import (
+    ConfidencePenaltyLoss,
+    CrossEntropyMaxSupLoss,
+    FocalLoss,
+)
 from torch_uncertainty.metrics.classification import (
     FPR95,
     AdaptiveCalibrationError,
@@ -128,6 +132,10 @@ def torch_uncertainty_confidence_penalty(logits: Tensor, labels: Tensor, weight:
     )
 
 
+def torch_uncertainty_max_sup(logits: Tensor, labels: Tensor, weight: float) -> float:
+    return float(CrossEntropyMaxSupLoss(max_sup=weight)(logits, labels))
+
+
 # ---- netcal --------------------------------------------------------------------------------------
 
 
@@ -160,6 +168,10 @@ def netcal_mmce(logits: Tensor, labels: Tensor) -> float:
 
 def netcal_mmce_penalty(logits: Tensor, labels: Tensor) -> float:
     return float(MMCEPenalty()(logits, labels))
+
+
+def netcal_dca_penalty(logits: Tensor, labels: Tensor) -> float:
+    return float(DCAPenalty()(logits, labels))
 
 
 # ---- uncertainty-metrics -------------------------------------------------------------------------

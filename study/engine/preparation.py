@@ -29,7 +29,12 @@ from study.machines.ray_session import ClusterError
 from study.schema.compatibility import completed_meaning, refuse_changes
 from study.schema.errors import LedgerError, SpecError, located
 from study.schema.objective import EITHER, TEMPERATURE, served_by_default
-from study.schema.samples import check_positions, check_samples, check_worded
+from study.schema.samples import (
+    check_class_weights,
+    check_positions,
+    check_samples,
+    check_worded,
+)
 from study.schema.spec import StudySpec, check_objectives
 from study.schema.temperature import WITH_PRIOR
 from study.schema.uris import public_uri, recorded_tracking
@@ -88,6 +93,7 @@ def prepare_data(
         used = spec.data.source_rows() if spec.shift else {}
     check_objectives(spec, prepared.num_classes, file_name)
     check_weights(spec, prepared.input_shape, file_name)
+    check_class_weights(spec, prepared.num_classes, file_name)
     used_data = [data for _, data in models_and_data(spec)]
     check_samples(spec.model, used_data, prepared.input_shape, file_name)
     if prepared.input_shape.carry_labels and spec.model.per_position:

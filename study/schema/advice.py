@@ -21,6 +21,7 @@ def advice(spec: StudySpec) -> Iterator[str]:
     for objective in spec.objectives:
         yield from _of_ranking(objective.metric)
     yield from _of_what_a_temperature_removes(spec)
+    yield from _of_a_free_scale(spec)
     yield from _of_no_search(spec)
 
 
@@ -81,4 +82,16 @@ def _of_what_a_temperature_removes(spec: StudySpec) -> Iterator[str]:
             yield (
                 f"{objective.metric} is what the temperature removes that `serve: temperature`"
                 f" gives the registered model. Write serve: raw, or optimize ts_{score}."
+            )
+
+
+def _of_a_free_scale(spec: StudySpec) -> Iterator[str]:
+    """Methods whose loss leaves the scale of the logits free, where a raw model may be served."""
+    if (spec.serve or served_by_default(spec.objectives)) == TEMPERATURE:
+        return
+    for variant in spec.variants:
+        if not variant.method.fixes_scale:
+            yield (
+                f"nothing fixes the scale of {variant.label}'s logits: its calibration as trained"
+                " means nothing. Write serve: temperature, and optimize ts_ metrics."
             )

@@ -155,6 +155,7 @@ def allowed_text(cls: type, field: Field[Any]) -> str:
         words = ["true", "false"]
     elif "each" in found:
         words = [f"a list of numbers {found['each']}".strip()]
+        words = [*([found["word"]] if "word" in found else []), *words]
     elif nested:
         words = [f"{{{', '.join(spec.name for spec in fields(nested))}}}"]
     elif "some" in found:

@@ -189,6 +189,9 @@ def _field(cls: type, field: Field[Any]) -> Schema:
         optional = type(None) in allowed_types(cls, field.name)
         numbers = {"type": "number", **_bounds(field.metadata["each"])}
         kind = ["array", "null"] if optional else "array"
+        if word := field.metadata.get("word"):
+            array = {"type": "array", "minItems": 1, "items": numbers}
+            return {**schema, "anyOf": [{"enum": [word, None]}, array]}
         return {**schema, "type": kind, "minItems": 1, "items": numbers}
     if "some" in field.metadata:
         words = {"type": "string", "enum": list(field.metadata["some"])}

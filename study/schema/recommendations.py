@@ -169,7 +169,8 @@ def inert_paths(
     inert: list[dict[str, str]] = []
     for values in itertools.product(*choices.values()):
         with suppress(FieldError):  # choices that do not go together
-            inert.append(replace(method, **dict(zip(choices, values, strict=True))).inert)
+            taken: dict[str, Any] = dict(zip(choices, values, strict=True))
+            inert.append(replace(method, **taken).inert)
     found = {}
     for name, path in paths.items():
         if inert and all(name in each for each in inert):

@@ -9,6 +9,7 @@ from study.schema.spec import StudySpec
 from trainables.dataset import Dataset
 from trainables.inputs import Inputs
 from trainables.kinds import NOUNS, Kind
+from trainables.method import Method
 from trainables.model import Model
 from trainables.plugins import name_of
 
@@ -70,3 +71,16 @@ def check_positions(spec: StudySpec, inputs: Inputs, file_name: str) -> None:
     if spec.record is not None:
         found = f"{spec.record} is of one row {sample}, {there}"
         raise SpecError(file_name, "record", found, "Remove it.")
+
+
+def check_class_weights(spec: StudySpec, num_classes: int, file_name: str) -> None:
+    """Raise SpecError for a list of class weights that has not one for each class."""
+    for variant in spec.variants:
+        method: Method | None = variant.method
+        while method is not None:
+            given = method.class_weights
+            if isinstance(given, tuple) and len(given) != num_classes:
+                found = f"has {len(given)} weights, the data have {num_classes} classes"
+                place = f"methods.{variant.label}.class_weights"
+                raise SpecError(file_name, place, found, "Write one for each class, or balanced.")
+            method = getattr(method, "base", None)

@@ -62,6 +62,8 @@ def _setting(spec: Field[Any]) -> Row:
     choices = spec.metadata.get("choices") or ()
     if words := spec.metadata.get("words"):
         choices = (*words, "FILE")
+    if word := spec.metadata.get("word"):
+        choices = (word, f"[{spec.metadata['each']}, ..]")
     return {
         "name": spec.name,
         "default": _default(spec),

@@ -15,11 +15,13 @@ from tests.golden import GOLDEN, INPUTS
 from trainables.methods.brier import brier_loss
 from trainables.methods.confidence_penalty import confidence_penalty_loss, entropy
 from trainables.methods.cross_entropy import cross_entropy_loss
+from trainables.methods.dca import confidence_difference
 from trainables.methods.dece import differentiable_ece
 from trainables.methods.focal import focal_loss
 from trainables.methods.focal_sample_dependent import sample_gamma
 from trainables.methods.label_smoothing import label_smoothing_loss
 from trainables.methods.mbls import mbls_loss
+from trainables.methods.mdca import multiclass_difference
 from trainables.methods.mmce import mmce_penalty
 from trainables.methods.sece import smooth_ece
 
@@ -99,12 +101,12 @@ ROWS: dict[str, Loss] = {  # where a row holds several numbers, its first is mea
         mmce_penalty, kernel_width=0.4, normalization="released_code"
     ),
     **{f"MbLS m={m} margin sum_K mean_N": _margin_sum(m) for m in MARGINS},
+    "MDCA": multiclass_difference,
+    "DCA (netcal)": confidence_difference,
 }
 ELSEWHERE = {
     "flsd_counts lt0.2/0.2-0.5/ge0.5": "three numbers: test_focal_sample_dependent.py",
     "MMCE_m (torrvision: sum/N^2, no sqrt)": "a metric, the top-label kernel error: test_kernel.py",
-    "MDCA": "no method of the four papers",
-    "DCA (netcal)": "no method of the four papers",
 }
 
 SECE_ROWS: dict[str, Loss] = {

@@ -20,7 +20,7 @@ from trainables.training.learner import Learner
 from trainables.training.weights import Weights
 
 ON_MASKS = [name for name in methods.names() if methods.find(name)().per_position]
-NOT = {"mmce", "sece", "dece", "gamma_net", "meta_l2", "sample_prioritization"}
+NOT = {"esd", "reg_mixup", "mmce", "sece", "dece", "gamma_net", "meta_l2", "sample_prioritization"}
 
 
 def maps(seed: int = 0) -> tuple[Tensor, Tensor]:

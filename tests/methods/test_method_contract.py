@@ -37,6 +37,8 @@ BATCHES = {  # float32 logits, at most of which softmax is exactly 0 or 1; label
     "two, all wrong": ([NEAR, FAR], [1, 2]),
     "two alike, right and wrong": ([NEAR, NEAR], [0, 1]),
     "all tied": ([TIED] * 4, [0, 1, 2, 0]),
+    "two classes": ([[3.0, -1.0], [0.0, 0.0], [90.0, 0.0]], [0, 1, 1]),
+    "far": ([[1e4, 0.0, -1e4], [0.0, 1e4, 1e4], [-1e4, -1e4, -1e4]], [0, 1, 2]),
 }
 
 
@@ -86,7 +88,8 @@ def test_the_order_of_the_batch_does_not_matter(name: str) -> None:
     assert_close(method.loss(logits[order], labels[order], 0.5), method.loss(logits, labels, 0.5))
 
 
-@pytest.mark.parametrize("name", WITH_LOSS)
+# ESD is unbiased: its expectation, not its value, is that of any batch size (test_esd.py).
+@pytest.mark.parametrize("name", [name for name in WITH_LOSS if name != "esd"])
 def test_the_loss_is_a_mean_over_samples(name: str) -> None:
     """Every sample twice is the same loss: a learning rate means the same at any batch size."""
     logits, labels = batch()
@@ -209,7 +212,7 @@ def resumed() -> Iterator[tuple[str, str, str]]:
     """Every kind, precision and method, but for those that mix texts."""
     for kind, precision in [("images", "bfloat16"), *((kind, "float32") for kind in KINDS)]:
         for name in [*methods.names(), "hooked"]:
-            if kind != "texts" or name not in ("mixup", "hooked"):
+            if kind != "texts" or name not in ("mixup", "reg_mixup", "hooked"):
                 yield kind, precision, name
 
 

@@ -101,6 +101,22 @@ ALL = [(name, "float32") for name in methods.names()]
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["focal", "mdca", "gamma_net"])
+def test_class_weights_are_those_of_the_captured_step(name: str, captures: list[str]) -> None:
+    method = methods.find(name)(class_weights="balanced")
+    first = trained(learner(method, epochs=3))
+    assert first._program.is_captured
+    assert_equal(first, eagerly(learner(method, epochs=3)))
+    first.leave()
+    count = len(captures)
+    second = trained(learner(moved(method), number=7))
+    assert second._program is first._program and len(captures) == count
+    assert_equal(second, eagerly(learner(moved(method), number=7)))
+    unweighted = trained(learner(name, number=7))
+    assert unweighted._program is not first._program
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "precision"), [*ALL, ("cross_entropy", "bfloat16"), ("gamma_net", "bfloat16")]
 )

@@ -297,7 +297,7 @@ def test_rows_share_the_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_stackable_methods_are_those_with_a_loss_and_no_more() -> None:
     rest = set(methods.names()) - set(STACKED)
-    assert rest == {"gamma_net", "meta_l2", "sample_prioritization"}
+    assert rest == {"gamma_net", "meta_l2", "reg_mixup", "sample_prioritization"}
     assert set(STACKED) <= set(WITH_LOSS) | {"mixup"}
 
 

@@ -16,7 +16,7 @@ from tests.texts import texts_file
 from trainables import methods, models
 from trainables.config import TrialConfig
 from trainables.loading.trial_data import trial_data
-from trainables.method import with_tensors
+from trainables.tensors import with_tensors
 from trainables.training.choices import ChoiceTable
 from trainables.training.learner import Learner
 

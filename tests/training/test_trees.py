@@ -69,16 +69,22 @@ def test_every_method_for_nodes_has_finite_gradients(
     assert all(weight.isfinite().all() for weight in made.network.parameters())
 
 
-def test_the_methods_for_nodes_are_those_with_a_loss_of_single_rows() -> None:
+def test_the_methods_for_nodes_have_a_loss_of_single_rows_or_of_their_means() -> None:
     assert set(FITTING) == {
+        "acls",
         "brier",
         "confidence_penalty",
         "cross_entropy",
+        "dca",
+        "dual_focal",
         "focal",
         "focal_sample_dependent",
         "focal_scheduled",
+        "inverse_focal",
         "label_smoothing",
+        "logit_norm",
         "mbls",
+        "mdca",
     }
 
 

@@ -112,6 +112,14 @@ class DeviceSplit:
             return torch.arange(len(self._images))
         return self._part
 
+    def class_counts(self, num_classes: int) -> Tensor:
+        """[K]: how often each class is a label; with masks, at the places of predictions."""
+        labels = self.labels
+        if self._inputs.kind == "trees" and self._per_position:
+            nodes = self._images.cpu()[self.rows][..., -1].long().flatten() - 1
+            labels = nodes[nodes >= 0]
+        return torch.bincount(labels, minlength=num_classes)
+
     def __len__(self) -> int:
         return len(self._images if self._part is None else self._part)
 

@@ -10,6 +10,18 @@ from trainables.at_once import mean
 from trainables.fields import number
 from trainables.method import Method, require_labels
 
+LOWEST = -1e30  # in place of -inf, so that a logit without rivals has a finite gradient
+
+
+def others_of(logits: Tensor, labels: Tensor) -> Tensor:
+    """[N] log of the sum of exp(z_k) over the classes k other than y."""
+    return logits.scatter(-1, labels[..., None], LOWEST).logsumexp(dim=-1)
+
+
+def log_odds(logits: Tensor, labels: Tensor) -> Tensor:
+    """[N] log(p_y / (1 - p_y)) of logits [N, K]; one of a class that is no label may be -inf."""
+    return logits.gather(-1, labels[..., None]).squeeze(-1) - others_of(logits, labels)
+
 
 def focal_loss(logits: Tensor, labels: Tensor, gamma: float | Tensor) -> Tensor:
     """Mean over the batch of -(1 - p_y)^gamma * log p_y, in nats.
@@ -20,9 +32,7 @@ def focal_loss(logits: Tensor, labels: Tensor, gamma: float | Tensor) -> Tensor:
     there for 0 < gamma < 1, NaN second ones below 2). Where p_y rounds to 0, second gradients,
     themselves about p_y, are finite but not exact.
     """
-    true_class = labels[..., None]
-    others = logits.scatter(-1, true_class, -torch.inf).logsumexp(dim=-1)
-    lead = logits.gather(-1, true_class).squeeze(-1) - others  # log(p_y / (1 - p_y))
+    lead = log_odds(logits, labels)
     # -log p_y as a softplus: logsigmoid's second gradient has a factor 1 - p_y, which is 0 where
     # p_y rounds to 1.
     losses = torch.exp(gamma * F.logsigmoid(-lead)) * F.softplus(-lead, threshold=40.0)

@@ -78,7 +78,8 @@ class GammaNet(LookaheadMethod):
     def training_loss(
         self, head: nn.Module, forward: Forward, labels: Tensor, phi: Parameters
     ) -> Tensor:
-        return focal_loss(forward.logits, labels, self.gamma(forward.features, phi))
+        gamma = self.gamma(forward.features, phi)
+        return self._weighed(lambda y, z, g: focal_loss(z, y, g), labels, forward.logits, gamma)
 
     def start(self, task: Task) -> State:
         unseen = torch.full((task.num_samples,), torch.nan, device=task.device)

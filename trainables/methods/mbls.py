@@ -26,11 +26,22 @@ def mbls_loss(
 
 @dataclass(frozen=True)
 class Mbls(Method):
-    """margin 0 penalises every distance to the largest logit, as in the paper's ablation."""
+    """margin 0 penalises every distance to the largest logit: the paper's ablation, and MaxSup
+    (Zhou et al. 2025), whose penalty is that mean, max_j z_j less the mean of the logits.
+
+    weight_end: MaxSup's weight grows linearly with the fraction of training done, by step here, by
+    epoch in its released code, where it goes from 0.1 to 0.2.
+    """
 
     margin: float = number(10.0, low=0, doc="logit distance without penalty")
     weight: float = number(0.1, low=0, doc="weight of the penalty, a mean over samples and classes")
+    weight_end: float | None = number(
+        None, low=0, doc="weight at the end of training, reached linearly; null: constant"
+    )
     elementwise = True
 
     def loss(self, logits: Tensor, targets: Tensor, progress: float | Tensor) -> Tensor:
-        return mbls_loss(logits, targets, self.margin, self.weight)
+        weight: float | Tensor = self.weight
+        if self.weight_end is not None:
+            weight = weight + (self.weight_end - weight) * progress
+        return mbls_loss(logits, targets, self.margin, weight)

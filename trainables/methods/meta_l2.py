@@ -7,9 +7,9 @@ is cross_entropy with the error as an auxiliary term (`dece`, `sece`).
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from trainables.at_once import cross_entropy
 from trainables.method import State, Task
 from trainables.methods.shared.lookahead import Forward, LookaheadMethod, Parameters
 
@@ -31,7 +31,8 @@ class MetaL2(LookaheadMethod):
         penalties = [
             (phi[name] * weight.square()).sum() for name, weight in head.named_parameters()
         ]
-        return F.cross_entropy(forward.logits, labels) + torch.stack(penalties).sum() / len(labels)
+        mean = self._weighed(lambda y, z: cross_entropy(z, y), labels, forward.logits)
+        return mean + torch.stack(penalties).sum() / len(labels)
 
     def measured(self, state: State) -> dict[str, Tensor]:
         """Mean of the learned coefficients."""

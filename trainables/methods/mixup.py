@@ -20,6 +20,17 @@ def mixed_batch(batch: Batch, share: float | Tensor, partner: Tensor) -> Batch:
     return batch._replace(images=images, targets=targets)
 
 
+def draw_mixing(
+    alpha: float, steps: int, size: int, generator: torch.Generator
+) -> dict[str, Tensor]:
+    """Of each step a share, Beta(alpha, alpha), and the partners [steps, size]."""
+    # torch draws Beta only from its global generator.
+    seed = int(torch.randint(2**62, (), generator=generator))
+    share = np.random.default_rng(seed).beta(alpha, alpha, steps)
+    partner = torch.rand(steps, size, generator=generator, dtype=torch.float64).argsort(dim=-1)
+    return {"partner": partner, "share": torch.from_numpy(share).float()}
+
+
 @dataclass(frozen=True)
 class Mixup(Wrapper):
     """share * L(z, y) + (1 - share) * L(z, y of the partner), L of `base`, one share per batch.
@@ -53,11 +64,7 @@ class Mixup(Wrapper):
         drawn = super().draw(steps, size, generator)
         if self.alpha == 0:
             return drawn
-        # torch draws Beta only from its global generator.
-        seed = int(torch.randint(2**62, (), generator=generator))
-        share = np.random.default_rng(seed).beta(self.alpha, self.alpha, steps)
-        partner = torch.rand(steps, size, generator=generator, dtype=torch.float64).argsort(dim=-1)
-        return {**drawn, "partner": partner, "share": torch.from_numpy(share).float()}
+        return {**drawn, **draw_mixing(self.alpha, steps, size, generator)}
 
     def prepare(self, batch: Batch, generator: torch.Generator) -> Batch:
         drawn = batch.drawn

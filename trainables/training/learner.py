@@ -99,7 +99,7 @@ class Learner:
         self.row = place.row
         self.network = self._program.networks[place.row]
         self.weights = self._program.weights
-        self._method = self._program.method
+        self._method = self._program.weighed(config.method, self.train, place.row)
         # In a step a 0-dimensional tensor, like the learning rate.
         self.progress: float | Tensor = 0.0
         self.learning_rate: float | Tensor = config.optimizer.learning_rate(0.0)

@@ -25,12 +25,14 @@ from torch.utils._pytree import tree_flatten, tree_map_only
 
 from trainables.config import TrialConfig
 from trainables.files.home import default_cache
+from trainables.loading.batches import DeviceSplit
 from trainables.loading.trial_data import TrialData
-from trainables.method import numbers, with_tensors
+from trainables.method import Method, with_class_weights
 from trainables.model import Network
 from trainables.models.shared.whole_module import network_of
 from trainables.plain import Plain, without_numbers
 from trainables.seeding import seed_of
+from trainables.tensors import numbers, with_tensors
 from trainables.training.choices import Choices, ChoiceTable, HostTable
 from trainables.training.stacked import StackedStep
 from trainables.training.weights import Weights
@@ -141,6 +143,15 @@ class Program:
         fresh = with_tensors(config.method, self.device)
         for number, other in zip(numbers(self.method), numbers(fresh), strict=True):
             number.copy_(other)
+
+    def weighed(self, method: Method, train: DeviceSplit, row: int) -> Method:
+        """The program's method, once the loss of a row has its method's weights of classes."""
+        weights = method.weights_of(train.class_counts(self.data.prepared.num_classes))
+        if weights is not None and self.stacked is not None:
+            self.stacked.weigh(weights.to(self.device), row)
+        elif weights is not None:
+            self.method = with_class_weights(self.method, weights.to(self.device))
+        return self.method
 
     def keep(self, state: Any) -> None:
         """Take a state as the steps' own: into the tensors of the last one, if they are alike."""

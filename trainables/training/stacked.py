@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from itertools import islice
+from itertools import accumulate, islice
 from typing import Any
 
 import torch
@@ -15,9 +15,10 @@ from torch import Tensor, nn
 from trainables.at_once import for_each
 from trainables.config import TrialConfig
 from trainables.loading.batches import DeviceSplit
-from trainables.method import Batch, Method, Mixed, numbers, with_numbers
+from trainables.method import Batch, Method, Mixed, with_class_weights
 from trainables.model import Network
 from trainables.stacks import loss_key
+from trainables.tensors import numbers, with_numbers
 from trainables.training.choices import Choices
 from trainables.training.weights import Weights
 
@@ -71,6 +72,7 @@ class Part:
     def __init__(self, methods: Sequence[Method], device: torch.device) -> None:
         self.method = methods[0]
         self.prepares = self.method.overrides("prepare")
+        self.at_once = self.method.elementwise
         count = len(methods)
         self._numbers = [torch.zeros(count, 1, device=device) for _ in numbers(self.method)]
         self.restart(methods)
@@ -88,7 +90,7 @@ class Part:
 
     def losses(self, logits: Tensor, targets: Tensor | Mixed, progress: Tensor) -> Tensor:
         """[R]. logits: [R, B, C]. targets: with a leading dimension."""
-        if not self.method.elementwise:
+        if not self.at_once:
             return self._for_each(
                 lambda method, *own: method.loss_of(*own, progress), logits, targets
             )
@@ -125,6 +127,13 @@ class StackedStep:
         self._weights = weights
         self._counts = list(Counter(map(loss_key, configs)).values())
         self._parts = [Part(methods, device) for methods in self._methods(configs)]
+
+    def weigh(self, weights: Tensor, row: int) -> None:
+        """Take these weights [K] of classes into the losses of a row, and of those like it."""
+        ends = zip(self._parts, accumulate(self._counts), strict=True)
+        part = next(part for part, end in ends if row < end)
+        part.method = with_class_weights(part.method, weights)
+        part.at_once = False
 
     def restart(self, configs: Sequence[TrialConfig]) -> None:
         """Take the numbers of other trials."""

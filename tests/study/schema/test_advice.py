@@ -79,3 +79,20 @@ def test_what_the_temperature_removes_is_no_objective_beside_it():
         == warned("accuracy", "calibration_nll", serve="raw")
         == []
     )
+
+
+def test_a_method_whose_logits_have_no_scale():
+    """Only where a model may be served as trained; a base is seen through what wraps it."""
+    nested = {"label": "mixed", "name": "mixup", "base": "logit_norm"}
+    termed = {"label": "termed", "name": "sece", "base": "logit_norm"}
+    listed = ["focal", "logit_norm", nested, termed]
+
+    def named(*objectives, **keys):
+        found = [each for each in warned(*objectives, methods=listed, **keys) if "scale" in each]
+        return [each.split("'s")[0].split()[-1] for each in found]
+
+    assert named("accuracy", "ece") == named("accuracy", "ts_ece", serve="raw")
+    assert named("accuracy", "ece") == ["logit_norm", "mixed"]
+    # Objectives of both forms: either may be served.
+    assert named("accuracy", "ece", "ts_nll") == ["logit_norm", "mixed"]
+    assert named("accuracy", "ts_ece") == named("accuracy", "ece", serve="temperature") == []

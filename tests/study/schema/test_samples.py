@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 
 from study.schema.errors import SpecError
-from study.schema.samples import check_positions, check_samples, check_worded
+from study.schema.samples import (
+    check_class_weights,
+    check_positions,
+    check_samples,
+    check_worded,
+)
 from tests.masks import Tiny
 from tests.study.schema.specs import small
 from trainables.data.tree_bank import TreeBank
@@ -36,6 +41,7 @@ def test_a_network_of_pixels_is_for_masks_alone() -> None:
     "method",
     [
         *("mmce", "sece", "dece", "gamma_net", "meta_l2", "sample_prioritization"),
+        *("esd", "reg_mixup"),
         {"label": "a", "name": "mixup", "base": "mmce"},
     ],
 )
@@ -82,3 +88,11 @@ def test_a_method_that_needs_one_row_a_tree_is_refused(method: str) -> None:
 def test_trees_are_not_mixed() -> None:
     with pytest.raises(SpecError, match="mixup mixes samples, the data are trees of up to 9 nodes"):
         check_worded(small(methods=["mixup"]), TREES, "trees.yaml")
+
+
+def test_a_list_has_one_for_each_class() -> None:
+    method = {"name": "sece", "label": "a", "base": {"name": "focal", "class_weights": [1, 2]}}
+    spec = small(methods=[method])
+    check_class_weights(spec, 2, "study.yaml")
+    with pytest.raises(SpecError, match=r"methods\.a\.class_weights: has 2 weights, .* 3 classes"):
+        check_class_weights(spec, 3, "study.yaml")

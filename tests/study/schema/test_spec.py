@@ -156,7 +156,8 @@ def test_a_plain_value_pins():
     assert mbls.method == Mbls(margin=6.0)
     # Three published settings differ in margin alone: what is left of them is one.
     assert mbls.space.defaults == [{"method.weight": 0.1}]
-    assert spec.trial_mapping("mbls")["method"] == {"name": "mbls", "margin": 6.0, "weight": 0.1}
+    plain = {"name": "mbls", "margin": 6.0, "weight": 0.1, "weight_end": None}
+    assert spec.trial_mapping("mbls")["method"] == plain
     assert spec.trial_mapping("focal")["optimizer"]["momentum"] == 0.8
     assert spec.variant("sece_on_focal").method == Sece(base=Focal(gamma=1.0))
     assert spec.optimizer.momentum == 0.9

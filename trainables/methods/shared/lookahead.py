@@ -124,6 +124,11 @@ class LookaheadMethod(Method, ABC):
         return True
 
     @property
+    def weighable(self) -> bool:
+        """The training loss, not the outer one."""
+        return True
+
+    @property
     def differentiates_twice(self) -> bool:
         return self.lookahead == "all"
 
