@@ -67,7 +67,7 @@ def unconfirmed(found: Results, level: float) -> Answer:
     if taken.better is not None:
         for_now += f" and without {taken.better.name}"
     where = f"the {study.recorded.sizes['validation']:,} validation {noun} it was selected on"
-    why_not = ""
+    why_not = _aside(found) if default is None else ""
     if beside is not None:
         why_not = study.recorded.too_few("validation")
         if uncompared:
@@ -177,12 +177,23 @@ def _confirms(found: Results) -> tuple[str, str]:
 def _default(found: Results) -> TrialRecord | None:
     """The first trial that counts with the settings or the predictions of cross-entropy's default;
     None for none."""
-    study = found.study
-    labels = {entry["label"] for entry in study.plain["methods"] if entry["name"] == BASELINE}
     ranking = found.ranking
-    defaults = [ranking.default_of(label) for label in study.labels if label in labels]
-    names = [ranking.stands_for.get(one.name, one.name) for one in defaults if one is not None]
+    names = [ranking.stands_for.get(one.name, one.name) for one in _defaults(found)]
     return next((one for one in ranking.eligible if one.name in names), None)
+
+
+def _defaults(found: Results) -> list[TrialRecord]:
+    """The trials of cross-entropy's defaults, whether they count or not."""
+    methods = found.study.plain["methods"]
+    labels = [entry["label"] for entry in methods if entry["name"] == BASELINE]
+    return [*filter(None, map(found.ranking.default_of, labels))]
+
+
+def _aside(found: Results) -> str:
+    """Why cross-entropy's default, which ended, is not compared; empty where there is none."""
+    reasons = found.ranking.set_aside
+    names = [one.name for one in _defaults(found) if one.name in reasons]
+    return f"{names[0]} is set aside" if names else ""
 
 
 def _words_beside(

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from study.uncertainty.intervals import Interval
 
 Values = Mapping[str, "Interval | float"]  # by metric as served
-# The verdict on the model beside plain cross-entropy, as a code.
+# The verdict on the model beside default cross-entropy, as a code.
 IS_DEFAULT = "is_default"
 NOT_COMPARED = "not_compared"
 VERDICTS = {
@@ -62,8 +62,8 @@ class Answer:
     """Which model to take, how sure that is, and what to do next.
 
     sentences: at most four, the first names the model. next: commands, each with what it does. why:
-    the explanation. verdict: on the model beside plain cross-entropy (`default`), a code of
-    VERDICTS, IS_DEFAULT or NOT_COMPARED; about: its sentence, empty without plain cross-entropy;
+    the explanation. verdict: on the model beside default cross-entropy (`default`), a code of
+    VERDICTS, IS_DEFAULT or NOT_COMPARED; about: its sentence, empty without default cross-entropy;
     words: the model's, by metric. left_out: what is wrong
     with a file of trials that it leaves out, by trial.
     """

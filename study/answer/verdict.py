@@ -1,4 +1,4 @@
-"""The model to take beside plain cross-entropy: a code and a sentence."""
+"""The model to take beside default cross-entropy: a code and a sentence."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from study.answer.phrases import first_upper, label_of, listed
 from study.answer.said import IS_DEFAULT, NOT_COMPARED, VERDICTS
 from study.uncertainty.words import AS_GOOD, BETTER, NOT_TOLD, WORSE, overall
 
-PLAIN = "plain cross-entropy"
+PLAIN = "default cross-entropy"
 # How the sentence begins where the model is neither better nor worse.
 NEITHER = {
     NOT_TOLD: f"Not shown to beat {PLAIN}: ",
@@ -20,7 +20,7 @@ def verdict(words: Mapping[str, str], is_default: bool, why_not: str) -> tuple[s
     """The code, and the sentence.
 
     words: for the model, by metric; none where it is not compared. why_not: then why, empty
-    without plain cross-entropy in the study.
+    without default cross-entropy in the study.
     """
     if words:
         return VERDICTS[overall(words)], _compared(words)
@@ -30,7 +30,7 @@ def verdict(words: Mapping[str, str], is_default: bool, why_not: str) -> tuple[s
 
 
 def _compared(words: Mapping[str, str]) -> str:
-    """Each word: `Better than plain cross-entropy in NLL, not told apart in accuracy and ECE.`"""
+    """Each word: `Better than default cross-entropy in NLL, not told apart in accuracy and ECE.`"""
     begins = NEITHER.get(overall(words), "")
     parts: list[str] = []
     for word in (BETTER, WORSE, AS_GOOD, NOT_TOLD):

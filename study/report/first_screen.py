@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 THIS = "this model"
 UNSURE = (VERDICTS[NOT_TOLD], NOT_COMPARED)
 WIDTH, HEIGHT = 420, 300  # of the front, in its own units
-LEFT, RIGHT, TOP, BOTTOM = 52, 8, 8, 46  # margins, for the axes
+LEFT, RIGHT, TOP, BOTTOM = 62, 8, 8, 46  # margins, for the axes
 _NO_SIZE = 'width="1" height="1" overflow="visible"'  # of what is drawn around a point
 
 
@@ -56,7 +56,8 @@ def first_screen(
     if said.next:
         command, does = said.next[0]
         parts.append(
-            f'<div class="next"><code>{_text(command)}</code><span>{_text(does)}</span></div>'
+            f'<div class="next"><b>Next</b><code>{_text(command)}</code><span>{_text(does)}</span>'
+            "</div>"
         )
     parts.append(_why(said))
     return f'<div class="screen">{"".join(filter(None, parts))}</div>'
@@ -124,7 +125,8 @@ def _measured(said: Answer, ranking: Ranking, level: float) -> str:
             f" {ranking.study.recorded.noun}</p>"
         )
     heading = f"Measured{where.split(' (')[0].rstrip('.')}; {sure}"
-    return f'<p class="label">{_text(heading)}</p><div class="forest">{"".join(strips)}</div>{key}'
+    forest = f'<div class="forest">{"".join(strips)}</div>'
+    return f'<div class="measured"><p class="label">{_text(heading)}</p>{forest}{key}</div>'
 
 
 def _values(model: Model, split: str) -> Values:
@@ -288,13 +290,14 @@ def _front(said: Answer, ranking: Ranking, analysis: Analysis | None) -> str:
         steps = "".join(f"H{right:.1f}V{up:.1f}" for right, up in corners[1:])
         start = "M{:.1f},{:.1f}".format(*corners[0])
         parts.append(f'<path class="line" {clip} d="{start}{steps}"/>')
+    highest = min(marks.values(), key=lambda mark: place(mark)[1], default=None)
     for who, record in marks.items():
-        parts.append(_marked(who, record, (x, y), analysis, clip))
+        parts.append(_marked(who, record, (x, y), analysis, clip, above=record is highest))
     beyond = sum(not shown(one) for one in (*found, *aside))
     lost = [one.name for one in front if not shown(one)]
     caption = _caption(len(faint), beyond, lost, marks, analysis, len(objectives))
     samples = ", ".join(ranking.study.recorded.sizes_of("validation"))
-    label = f"{counted(len(found) + len(aside), 'trial')} on validation ({samples})"
+    label = f"The search: {counted(len(found) + len(aside), 'trial')} on validation ({samples})"
     if ranking.deployed.serves == TEMPERATURE:
         label += ", with their temperatures"
     return (
@@ -361,9 +364,14 @@ def _dots(
 
 
 def _marked(
-    who: str, record: TrialRecord, axes: tuple[_Axis, _Axis], analysis: Analysis | None, clip: str
+    who: str,
+    record: TrialRecord,
+    axes: tuple[_Axis, _Axis],
+    analysis: Analysis | None,
+    clip: str,
+    above: bool,
 ) -> str:
-    """A model's mark with its name, and its intervals as bars."""
+    """A model's mark with its name above or below it, and its intervals as bars."""
     kind = "taken" if who == THIS else "default"
     x, y = (axis.at(record.metrics[axis.objective.metric]) for axis in axes)
     bars = ""
@@ -379,7 +387,7 @@ def _marked(
         )
     side = "end" if x > WIDTH / 2 else "start"
     off = -9 if side == "end" else 9
-    up = 18 if kind == "default" else -9
+    up = -9 if above else 18
     return (
         f'<g class="{kind}"><g {clip}>{bars}</g>'
         f'<svg x="{x:.1f}" y="{y:.1f}" {_NO_SIZE}>{_mark(kind)}'

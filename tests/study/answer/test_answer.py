@@ -229,7 +229,7 @@ def test_where_ece_is_not_told_apart_nll_tells(tmp_path: Path) -> None:
         "brier": "not told apart",
     }
     said = (
-        "Better than plain cross-entropy in NLL, not told apart in accuracy, ECE and Brier score."
+        "Better than default cross-entropy in NLL, not told apart in accuracy, ECE and Brier score."
     )
     before = answer(results_of(study))
     rows = {
@@ -377,7 +377,7 @@ def test_of_what_was_confirmed_the_lowest_sum(tmp_path: Path, approved: Approved
     assert worse in others, others
     widths = r"0\.0\d+ in accuracy, 0\.0\d+ in ECE and 0\.\d+ in NLL"
     assert re.search(rf"3 seeds .* from about {widths} on, among 4 models; 0.01 in", others)
-    beside = explained(found, "Beside plain cross-entropy")
+    beside = explained(found, "Beside default cross-entropy")
     assert "cross_entropy_default has accuracy 0.94" in beside
     assert "not told apart in accuracy, NLL and Brier score, better in ECE" in beside
     assert "A temperature (1 for this network)" in explained(found, "Temperature")
@@ -562,7 +562,7 @@ def test_the_json_has_model_default_and_verdict(tmp_path: Path) -> None:
         "brier",
     }
     why = {part["heading"] for part in found["why"]}
-    assert {SELECTED, "How sure", "Beside plain cross-entropy", "Temperature"} <= why
+    assert {SELECTED, "How sure", "Beside default cross-entropy", "Temperature"} <= why
     shown = here("answer", "small", "--storage", tmp_path, "--why")
     assert all(f"\n{heading}\n" in shown for heading in why)
     short = here("answer", "small", "--storage", tmp_path)
@@ -591,7 +591,7 @@ def test_one_seed_each_is_not_compared(tmp_path: Path) -> None:
     found = answer(results_of(study))
     assert found.verdict == "not_compared"
     assert found.sentences[2] == (
-        "Not compared with plain cross-entropy: each needs two seeds or more."
+        "Not compared with default cross-entropy: each needs two seeds or more."
     )
 
 

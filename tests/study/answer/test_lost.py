@@ -58,7 +58,7 @@ def test_a_default_that_cannot_be_compared_is_said(study: Study) -> None:
     lose(study, "cross_entropy/0000")
     found = answer(results_of(study))
     assert found.verdict == "not_compared" and found.default is None
-    beside = explained(found, "Beside plain cross-entropy")
+    beside = explained(found, "Beside default cross-entropy")
     assert beside.startswith("Not compared with cross_entropy/0000: its predictions.npz is missing")
     assert found.left_out == {"cross_entropy/0000": "predictions.npz is missing"}
 

@@ -47,7 +47,7 @@ def test_a_model_has_one_name_in_everything_that_shows_it(
     for text in said.values():
         assert all(name in text for name in NAMES) and not any(label in text for label in ROWS)
     assert "\ncross_entropy/0000: has its method's default values\n" in said["confirm"]
-    assert "Beside plain cross-entropy: cross_entropy/0000 has accuracy" in said["answer"]
+    assert "Beside default cross-entropy: cross_entropy/0000 has accuracy" in said["answer"]
     assert [row["name"] for row in confirmed(study, found, ["accuracy"])["rows"]] == NAMES
     assert set(block.methods["ece"].rows) == set(NAMES)
 

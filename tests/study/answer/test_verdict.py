@@ -13,42 +13,42 @@ A, B, W, N = "as good", "better", "worse", "not told apart"
         (
             (A, N, A, A),
             "not_told_apart",
-            "Not shown to beat plain cross-entropy: as good in accuracy, NLL and Brier score, not"
+            "Not shown to beat default cross-entropy: as good in accuracy, NLL and Brier score, not"
             " told apart in ECE.",
         ),
         (
             (N, N, N, N),
             "not_told_apart",
-            "Not shown to beat plain cross-entropy: not told apart in accuracy, ECE, NLL and Brier"
-            " score.",
+            "Not shown to beat default cross-entropy: not told apart in accuracy, ECE, NLL and"
+            " Brier score.",
         ),
         (
             (A, A, A, A),
             "as_good",
-            "No better than plain cross-entropy: as good in accuracy, ECE, NLL and Brier score.",
+            "No better than default cross-entropy: as good in accuracy, ECE, NLL and Brier score.",
         ),
         (
             (N, N, B, B),
             "better",
-            "Better than plain cross-entropy in NLL and Brier score, not told apart in accuracy and"
-            " ECE.",
+            "Better than default cross-entropy in NLL and Brier score, not told apart in accuracy"
+            " and ECE.",
         ),
         (
             (B, B, B, B),
             "better",
-            "Better than plain cross-entropy in accuracy, ECE, NLL and Brier score.",
+            "Better than default cross-entropy in accuracy, ECE, NLL and Brier score.",
         ),
         (
             (A, N, W, N),
             "worse",
-            "Worse than plain cross-entropy in NLL, as good in accuracy, not told apart in ECE and"
-            " Brier score.",
+            "Worse than default cross-entropy in NLL, as good in accuracy, not told apart in ECE"
+            " and Brier score.",
         ),
         (
             (W, N, B, A),
             "better_and_worse",
-            "Better than plain cross-entropy in NLL, worse in accuracy, as good in Brier score, not"
-            " told apart in ECE.",
+            "Better than default cross-entropy in NLL, worse in accuracy, as good in Brier score,"
+            " not told apart in ECE.",
         ),
     ],
 )
@@ -60,8 +60,8 @@ def test_it_says_every_word(words: tuple[str, ...], code: str, said: str) -> Non
 @pytest.mark.parametrize(
     ("is_default", "why_not", "found"),
     [
-        (True, "", ("is_default", "It is plain cross-entropy.")),
-        (False, "x", ("not_compared", "Not compared with plain cross-entropy: x.")),
+        (True, "", ("is_default", "It is default cross-entropy.")),
+        (False, "x", ("not_compared", "Not compared with default cross-entropy: x.")),
         (False, "", ("not_compared", "")),
     ],
 )

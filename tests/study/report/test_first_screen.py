@@ -44,7 +44,7 @@ SAID = Answer(
         "Take focal/0001 (gamma 2), as trained.",
         "Accuracy 0.940 [0.920, 0.960], ECE 0.020 [0, 0.040] on 359 sealed test images,"
         " 3 fresh seeds.",
-        "Not shown to beat plain cross-entropy: not told apart in accuracy and ECE.",
+        "Not shown to beat default cross-entropy: not told apart in accuracy and ECE.",
         "Two seeds failed: `calstudy trials x`.",
     ),
     (("calstudy export x --name x", "registers it"), ("calstudy report x", "shows all")),
@@ -54,7 +54,7 @@ SAID = Answer(
     DEFAULT,
     "raw",
     "not_told_apart",
-    about="Not shown to beat plain cross-entropy: not told apart in accuracy and ECE.",
+    about="Not shown to beat default cross-entropy: not told apart in accuracy and ECE.",
 )
 
 
@@ -83,7 +83,7 @@ def test_it_names_the_model_how_sure_and_what_is_next(tmp_path: Path) -> None:
     assert text(of(made, "how")[0]) == "focal, gamma 2, as trained"
     (sure,) = of(made, "unsure")
     strong, more = sure
-    assert text(strong) == "Not shown to beat plain cross-entropy."
+    assert text(strong) == "Not shown to beat default cross-entropy."
     assert text(more).startswith("Not told apart in accuracy and ECE. Two seeds failed: ")
     assert [text(code) for code in more.iter("code")] == ["calstudy trials x"]
     heading = "Measured on 359 sealed test images, 3 fresh seeds; 95% intervals"
@@ -110,7 +110,7 @@ def test_the_front_has_all_trials_once_and_both_models_by_name(tmp_path: Path) -
     made = screen(SAID, ranked(tmp_path))
     (figure,) = of(made, "calm")
     marked = {text(one): one for one in figure.iter("g") if one.get("class")}
-    assert {*marked} == {"this model", "plain cross-entropy"}
+    assert {*marked} == {"this model", "default cross-entropy"}
     places = {who: one.findall("svg")[0] for who, one in marked.items()}
     x, y = ({who: float(one.get(axis) or 0) for who, one in places.items()} for axis in "xy")
     assert x["this model"] > x[PLAIN] and y["this model"] > y[PLAIN]  # y grows downward
@@ -130,7 +130,7 @@ def test_the_front_has_all_trials_once_and_both_models_by_name(tmp_path: Path) -
         (
             replace(SAID, default=None, verdict="is_default"),
             ["this model"],
-            ["plain cross-entropy</", "unsure"],
+            ["default cross-entropy</", "unsure"],
         ),
         (replace(SAID, model=replace(MODEL, test={})), ["for now", "best of many"], ["floor:"]),
         (replace(SAID, why=(), next=()), ["this model"], ["Why this one", "registers it"]),
