@@ -401,7 +401,7 @@ def _data_notes(study: StudySpec, prepared: Prepared) -> tuple[str, ...]:
     from study.engine.preparation import data_notes
     from trainables.loading.trial_data import meta_notes
 
-    notes = data_notes(study.data, prepared)
+    notes = data_notes(study, prepared)
     if not _has_meta(study):
         return notes
     return (*notes, *meta_notes(prepared, study.data.meta, study.seed, study.data.unit))

@@ -47,7 +47,7 @@ from trainables.fields import check_value, expanded, is_file
 from trainables.loading.shift import ShiftSet
 from trainables.method import Method
 from trainables.plain import Plain
-from trainables.plugins import extension_folder, stems, use_extensions
+from trainables.plugins import extension_folder, own_stems, use_extensions
 from trainables.problems import FieldError, nearest
 
 RecordedSpaces = Mapping[str, RecordedSpace]  # by label
@@ -234,10 +234,10 @@ def _use_checked_extensions(directory: str | None) -> None:
         folder = extension_folder(short)
         if folder is not None:
             package.names()  # raises for a name that calstudy already has
-            for name in stems(folder):
+            for name in own_stems(folder):
                 package.find(name)
     spaces = extension_folder("search_spaces")
-    for name in stems(spaces, ".yaml") if spaces is not None else ():
+    for name in own_stems(spaces, ".yaml") if spaces is not None else ():
         if name not in methods.names():
             found = f"search_spaces/{name}.yaml: there is no method '{name}'"
             raise FieldError("extensions", found, nearest(name, methods.names()))
