@@ -109,7 +109,7 @@ def recorded_spec(study: Study, trials: int | None = None) -> StudySpec:
     from study.schema.reading import parse_mapping
 
     file = str(study.directory / "study.yaml")
-    parsed = parse_mapping({**study.plain, "trials": trials}, file, study.directory)
+    parsed = parse_mapping({**study.plain, "trials": trials}, file, study.directory, recorded=True)
     return parsed.spec(study.recorded_spaces)
 
 
