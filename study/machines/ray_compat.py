@@ -107,6 +107,7 @@ def leave_client_mode() -> bool:
     hook: Any = client_mode_hook
     asked = bool(hook.is_client_mode_enabled)
     hook._explicitly_disable_client_mode()
+    hook.is_client_mode_enabled_by_default = False
     return asked
 
 

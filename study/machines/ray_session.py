@@ -61,6 +61,7 @@ _ENVIRONMENT = {
 HOOK = "RAY_RUNTIME_ENV_HOOK"
 OF_A_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # Ray sets it for the driver of a job
 CLIENT_MODE = "RAY_CLIENT_MODE"
+_client_asked = False  # by that variable
 
 START_TRIES = 6  # of 30 s each
 # Characters of the folder for temporary files: a socket's path, 79 longer, has at most 107.
@@ -90,8 +91,14 @@ class ClusterUnready(ClusterError, TryAgain):
 
 
 def set_environment() -> None:
-    """Set Ray's environment; variables the user has set are kept."""
+    """Set Ray's environment; variables the user has set are kept, but for the one that asks for Ray
+    Client: what is asked of Ray before it is joined would start one."""
+    global _client_asked
     ensure_home()
+    _client_asked |= os.environ.get(CLIENT_MODE) == "1"
+    os.environ[CLIENT_MODE] = "0"
+    if "ray" in sys.modules:  # else it reads the variable later
+        _client_asked |= leave_client_mode()
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     if os.path.exists(token := token_file()):
@@ -182,7 +189,6 @@ def _join(
     ignored: dict[str, str | None] = {}
     if address is None:
         ignored = dict.fromkeys((HOOK, OF_A_JOB))
-        leave_client_mode()
     for tried in range(1, START_TRIES + 1):
         try:
             with (
@@ -303,7 +309,7 @@ def check_address(address: str) -> None:
 
 def _check_variables() -> None:
     """Raise ClusterError for a variable with which Ray would not join a cluster as we do."""
-    if leave_client_mode():
+    if _client_asked:
         found = "asks for Ray Client, which calstudy does not use"
         raise ClusterError(f"{CLIENT_MODE}: {found}", "Unset it.")
     hook = os.environ.get(HOOK)

@@ -67,7 +67,8 @@ def test_a_variable_that_keeps_ray_from_a_cluster_is_named(
 ) -> None:
     if variable == CLIENT_MODE:  # Ray has read it
         monkeypatch.setattr("ray._private.client_mode_hook.is_client_mode_enabled", True)
-    monkeypatch.setenv(variable, value)
+    monkeypatch.setattr(ray_session, "_client_asked", False)
+    monkeypatch.setenv(variable, "0" if variable == CLIENT_MODE else value)
     with pytest.raises(ClusterError, match=f"^{variable}: ") as caught:
         check_address(address)
     assert not isinstance(caught.value, TryAgain) and "nset it" in caught.value.mend
@@ -97,18 +98,21 @@ def test_a_token_that_is_refused_or_was_not_sent(
 @pytest.mark.platform
 @pytest.mark.slow
 def test_a_ray_of_this_machine_alone_ignores_them(tmp_path: Path) -> None:
+    """What Ray is asked before it is joined starts no client either."""
     code = (
         "import ray\n"
-        "from study.machines.ray_session import joined\n"
+        "from study.machines.ray_session import joined, set_environment\n"
+        "set_environment()\n"
+        "print(ray.is_initialized())\n"
         "with joined(None, {}):\n"
-        "    print(ray.get(ray.put(7)), len(ray.nodes()))\n"
+        "    print(ray.get(ray.put(7)), ray.util.client.ray.is_connected())\n"
     )
     others = {CLIENT_MODE: "1", HOOK: "nowhere.hook", OF_A_JOB: "{bad"}
     words = [sys.executable, "-c", code]
     done = subprocess.run(
         words, env={**os.environ, **others}, capture_output=True, text=True, timeout=patient(120)
     )
-    assert (done.returncode, done.stdout) == (0, "7 1\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "False\n7 False\n"), done.stderr
 
 
 @pytest.mark.slow
