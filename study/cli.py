@@ -12,6 +12,7 @@ if __name__ == "__main__":  # before what takes a moment to import
 import errno
 import importlib
 import os
+import re
 from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
@@ -35,6 +36,7 @@ OS_ERRORS = {
     errno.EISDIR: MISTAKE,
     errno.EEXIST: MISTAKE,
 }
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # C0, DEL and C1
 OS_MENDS = {
     errno.ENOTDIR: " A part of this path is a file. Give another path.",
     errno.EEXIST: " A folder is needed there. Give another path, or move the file away.",
@@ -126,9 +128,10 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _run(arguments: list[str] | None) -> Any:
-    for argument in arguments or ():
-        if "\0" in argument:  # no system passes one on; Python does
-            raise UserError(f"{argument!r}: a path or a name has no NUL character", "Remove it.")
+    for argument in sys.argv[1:] if arguments is None else arguments:
+        if CONTROL.search(argument):
+            found = f"{argument!a}: a path or a name has no control character"
+            raise UserError(found, "Remove it, or rename the file.")
     return calstudy.main(arguments, prog_name="calstudy", standalone_mode=False)
 
 

@@ -7,20 +7,22 @@ names through `use_extensions`.
 
 import importlib
 import importlib.util
+import os
 import shutil
+import stat
 import sys
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from importlib.machinery import SourceFileLoader
-from itertools import chain
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
 from trainables.files.atomic import replacing_folder
 from trainables.files.digest import file_digest, known_digest
+from trainables.files.regular import KINDS
 from trainables.own_class import LOADED, file_in, own_class
 from trainables.problems import FieldError, nearest
 
@@ -79,11 +81,44 @@ def keep_extensions(source: Path, kept: Path) -> None:
     ):
         return
     with replacing_folder(kept) as partial:
-        for folder in folders:
-            if (source / folder).is_dir():
-                shutil.copytree(
-                    source / folder, partial / folder, ignore=shutil.ignore_patterns("__pycache__")
-                )
+        for path in own_files(source):
+            copy = partial / path.relative_to(source)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(path, copy)
+
+
+def _is_own_file(path: Path) -> bool:
+    """Whether it is a regular file and no link, which may lead anywhere."""
+    return not path.is_symlink() and path.is_file()
+
+
+def _is_own_folder(path: Path) -> bool:
+    return not path.is_symlink() and path.is_dir()
+
+
+def skipped_files(directory: Path) -> list[str]:
+    """What of an extensions folder is not read, and why: `methods/a.py is a symbolic link`."""
+    found = []
+    for path in _entries(directory, (*SEARCHED, "search_spaces")):
+        if not (_is_own_file(path) or _is_own_folder(path)):
+            kind = KINDS.get(stat.S_IFMT(path.lstat().st_mode), "no file")
+            found.append(f"{path.relative_to(directory).as_posix()} is {kind}")
+    return found
+
+
+def own_files(directory: Path) -> list[Path]:
+    """The files of an extensions folder that are read, sorted."""
+    found = _entries(directory, (*SEARCHED, "search_spaces"))
+    return [path for path in found if _is_own_file(path) and "__pycache__" not in path.parts]
+
+
+def _entries(directory: Path, folders: Iterable[str]) -> list[Path]:
+    """These folders that are there, and what is below them, sorted; no link is followed."""
+    found: list[Path] = []
+    for path in (directory / folder for folder in folders):
+        if os.path.lexists(path):
+            found += [path, *(path.rglob("*") if _is_own_folder(path) else ())]
+    return sorted(found)
 
 
 def extension_digests(folder: str | Path) -> dict[str, str]:
@@ -158,9 +193,9 @@ def _is_text(file: Path) -> bool:
 def _digests(directory: Path, folders: Iterable[str]) -> dict[str, str]:
     """{file: sha256} in these folders, without what Python, editors and systems leave there."""
     found = {}
-    for path in chain.from_iterable((directory / folder).rglob("*") for folder in folders):
+    for path in _entries(directory, folders):
         name = path.relative_to(directory).as_posix()
-        if path.is_file() and not name.endswith(("~", ".pyc")) and "/." not in name:
+        if _is_own_file(path) and not name.endswith(("~", ".pyc")) and "/." not in name:
             found[name] = file_digest(path)
     return found
 
@@ -172,13 +207,16 @@ def stems(directory: Path, suffix: str = ".py") -> list[str]:
     )
 
 
+def own_stems(folder: Path, suffix: str = ".py") -> list[str]:
+    """`stems` of a folder of extensions, without what is no file of its own."""
+    return [name for name in stems(folder, suffix) if _is_own_file(folder / f"{name}{suffix}")]
+
+
 def extension_folder(folder: str) -> Path | None:
     """The user's own folder of that name, if there is one."""
-    return (
-        _extensions / folder
-        if _extensions is not None and (_extensions / folder).is_dir()
-        else None
-    )
+    if _extensions is None or not _is_own_folder(_extensions / folder):
+        return None
+    return _extensions / folder
 
 
 class _Loader(SourceFileLoader):
@@ -206,7 +244,7 @@ class Folder:
         """All names, ours and those of the extensions folder, sorted."""
         own = self._own
         folder = extension_folder(self.short)
-        theirs = stems(folder) if folder else []
+        theirs = own_stems(folder) if folder else []
         for name in set(own) & set(theirs):
             raise FieldError(
                 "extensions", f"{self.short}/{name}.py: '{name}' is a built-in name", "Rename it."
@@ -216,11 +254,19 @@ class Folder:
     def find(self, name: str) -> Any:
         """The class of that name; FieldError with the nearest names if there is none."""
         if not isinstance(name, str) or name not in self.names():
+            self._refuse_link(str(name))
             raise FieldError("", f"there is no {self.kind} '{name}'", nearest(name, self.names()))
         module = self.module(name)
         if name in self._own:
             return getattr(module, class_name(name))
         return own_class(module, f"{self.short}/{name}.py", self.kind, class_name(name))
+
+    def _refuse_link(self, name: str) -> None:
+        """Raise FieldError if the file of that name is one that is skipped."""
+        skipped = [] if _extensions is None else skipped_files(_extensions)
+        for found in skipped:
+            if found.startswith((f"{self.short}/{name}.py is", f"{self.short} is")):
+                raise FieldError("", f"in extensions, {found}, which is not read", "Copy it there.")
 
     def module(self, name: str) -> ModuleType:
         """The module of a file, ours or of the extensions folder in use. FieldError if it cannot be

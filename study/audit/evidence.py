@@ -62,7 +62,7 @@ def gather(study: Study, tracking_uri: str, histories: float | None = None) -> E
     runs = []
     unreachable = None
     try:
-        runs = read_runs(tracking_uri, study.name, study.id, histories)
+        runs = read_runs(tracking_uri, study.id, histories)
     except TrackingError as error:
         unreachable = error.found
     reader = study.reader.held()

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from study.store.study import Study
 
 TRAIN = ("run", "confirm")  # the commands that train
+ANSWER_PATIENCE = 60.0  # seconds for writing the answer to MLflow
 
 
 @click.command()
@@ -136,6 +137,7 @@ def conclude(
     """
     from study.answer.answer import answer as answer_of
     from study.schema.uris import TrackingError
+    from study.tracking.client import within
     from trainables.problems import FieldError
 
     study = results.study
@@ -152,7 +154,8 @@ def conclude(
     try:
         with Steps(output) as steps:
             steps("writing the answer to MLflow")
-            write_answer(study, study.tracking(tracking), found)
+            uri = study.tracking(tracking)
+            within(ANSWER_PATIENCE, uri, lambda: write_answer(study, uri, found))
     except TrackingError as error:
         fix = f"write it with `{study.command('sync')}`."
         output.say(f"the answer is not in MLflow ({error.found}); {fix}")

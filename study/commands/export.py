@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 import click
@@ -131,7 +132,8 @@ def export(
             choice.study.name, exported.trial, exported.serves, exported.uri, where, by_hand
         ),
     )
-    console.say(f"check it: calstudy verify {exported.uri} --tracking {where}")
+    words = ("calstudy", "verify", exported.uri, "--tracking", str(where))
+    console.say(f"check it: {shlex.join(words)}")
 
 
 def _say(found: Results, choice: Choice, exported: Exported, alias: str | None) -> None:

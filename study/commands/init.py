@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import click
@@ -168,7 +169,8 @@ def _study(options: Options) -> Written:
         raise SpecError(
             file, "", f"'{name}' is no name of a study", "Use a-z, 0-9, _ and - before .yaml."
         )
-    return Written(file, filled("study.yaml", name=name, file=file), (f"calstudy plan {file}",))
+    then = f"calstudy plan {quote(file)}"
+    return Written(file, filled("study.yaml", name=name, plan=then), (then,))
 
 
 def _embeddings(options: Options) -> Written:
@@ -176,7 +178,8 @@ def _embeddings(options: Options) -> Written:
     text = (Path(__file__).parents[1] / "specs" / EMBEDDINGS).read_text()
     text = text.partition("\n")[2]  # the schema stays where it is
     table = str(file.with_name("embeddings.parquet"))
-    return Written(str(file), text, (f"calstudy run {file}",), beside={table: _digits_table()})
+    then = f"calstudy run {quote(str(file))}"
+    return Written(str(file), text, (then,), beside={table: _digits_table()})
 
 
 def _digits_table() -> bytes:
@@ -220,7 +223,7 @@ def _slurm(options: Options) -> Written:
         mend = "Give the absolute path of a folder that every node sees."
         raise UserError(f"--storage: '{given}' is a relative path", mend)
     file = options.file(f"{request.file.stem}.sbatch")
-    return Written(file, slurm(request, options.time, storage), (f"sbatch {file}",))
+    return Written(file, slurm(request, options.time, storage), (f"sbatch {quote(file)}",))
 
 
 def _kuberay(options: Options) -> Written:
@@ -238,9 +241,9 @@ def _kuberay(options: Options) -> Written:
     then = (
         "kubectl create secret generic calstudy-token"
         ' --from-literal=auth_token="$(openssl rand -hex 32)"',
-        f"kubectl apply -f {file}",
+        f"kubectl apply -f {quote(file)}",
     )
-    return Written(file, kuberay(request, file), then, said)
+    return Written(file, kuberay(request, quote(file)), then, said)
 
 
 def _docker(options: Options) -> Written:
@@ -270,7 +273,7 @@ def _for_ray_up(options: Options, default: str) -> Written:
     from study.machines.wheel import installed_wheel
 
     file = options.file(default)
-    then = (f"change the lines marked <- in {file}", f"ray up -y {file}")
+    then = (f"change the lines marked <- in {quote(file)}", f"ray up -y {quote(file)}")
     return Written(file, filled(f"{options.kind}.yaml"), then, wheel=installed_wheel())
 
 

@@ -141,19 +141,17 @@ def _planned(
     file: Path, trials: int | None, probe: bool, where: Where, storage: str | None
 ) -> Planned:
     """The study of the file; raises what `run` would raise."""
-    from study.engine.preparation import (
-        check_machine,
-        digest_begun,
-        existing_study,
-        prepare_data,
-    )
+    from study.engine.preparation import check_machine, digest_begun, existing_study, prepare_data
     from study.engine.stack_size import stacks_of
     from study.machines.ray_session import ClusterError
+    from study.schema.uris import resolve_uri
     from study.store.place import check_place
     from study.store.study import spec_and_study, storage_root
 
     study, opened = spec_and_study(file, storage, trials=trials)
-    folder = storage_root(storage, study.storage) / study.name
+    root = storage_root(storage, study.storage)
+    resolve_uri(None, study.tracking, root)
+    folder = root / study.name
     check_place(file.name, folder, study.ledger)
     begun = digest_begun(study, folder, opened)
     prepared = prepare_data(study, file.name, Steps(errors), begun)
@@ -401,7 +399,7 @@ def _data_notes(study: StudySpec, prepared: Prepared) -> tuple[str, ...]:
     from study.engine.preparation import data_notes
     from trainables.loading.trial_data import meta_notes
 
-    notes = data_notes(study.data, prepared)
+    notes = data_notes(study, prepared)
     if not _has_meta(study):
         return notes
     return (*notes, *meta_notes(prepared, study.data.meta, study.seed, study.data.unit))

@@ -140,7 +140,7 @@ def confirming_spec(found: Results, asked: Asked) -> tuple[StudySpec, Race | Non
         "budget": None,  # what was selected is retrained to its end
         "keep_models": "all",  # all are measured on test, and the front is not known before
     }
-    parsed = parse_mapping(plain, name + SUFFIX, search.directory)
+    parsed = parse_mapping(plain, name + SUFFIX, search.directory, recorded=True)
     return parsed.spec(None if before is None else before.recorded_spaces), race
 
 
@@ -325,7 +325,7 @@ def _defaults(search: Study) -> list[Entry]:
     plain = search.spec.to_mapping()
     if not any(isinstance(variant.method, CrossEntropy) for variant in search.spec.variants):
         plain["methods"] = [*map(Variant.to_mapping, search.spec.variants), BASELINE]
-    parsed = parse_mapping(plain, search.spec.name, search.directory)
+    parsed = parse_mapping(plain, search.spec.name, search.directory, recorded=True)
     spec = parsed.spec(search.recorded_spaces)
     entries = []
     for variant in spec.variants:

@@ -58,7 +58,7 @@ from trainables.loading.cache import Prepared, load_split, prepare, why_other
 from trainables.loading.shift import check_header, unknown_words
 from trainables.loading.trial_data import meta_of, together_in_train
 from trainables.loading.vocabulary import FIRST
-from trainables.plugins import keep_extensions
+from trainables.plugins import keep_extensions, skipped_files
 from trainables.problems import UserError
 
 
@@ -339,10 +339,17 @@ def _least_accuracy(prepared: Prepared) -> float | None:
     return above_majority_of_groups(validation.labels.numpy(), validation.groups.numpy())
 
 
-def data_notes(data: Dataset, prepared: Prepared) -> tuple[str, ...]:
-    """What to warn of before a study begins: what was found in its data, and of its splits what
-    they share and what they are too small for."""
-    return (*prepared.notes, *_left_out(data), *prepared.shared, *_too_small(data, prepared))
+def data_notes(spec: StudySpec, prepared: Prepared) -> tuple[str, ...]:
+    """What to warn of before a study begins: what was found in its data, of its splits what they
+    share and what they are too small for, and what of its extensions is not read."""
+    links = [] if spec.extensions is None else skipped_files(Path(spec.extensions))
+    return (
+        *prepared.notes,
+        *_left_out(spec.data),
+        *prepared.shared,
+        *_too_small(spec.data, prepared),
+        *(f"left out of extensions: {name}" for name in links),
+    )
 
 
 def _left_out(data: Dataset) -> Iterator[str]:

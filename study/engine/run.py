@@ -127,7 +127,7 @@ def run_study(
     targets.check(spec, prepared.digest, file_name)
     stored = existing_study(spec, file_name, directory, opened, prepared, retry)
     if stored is None:
-        for note in data_notes(spec.data, prepared):
+        for note in data_notes(spec, prepared):
             display.say(f"warning: {note}")
     expected: dict[str, float] = {}
     room = partial(check_room, file_name, directory)

@@ -34,6 +34,7 @@ from study.engine.queue import Group, Queue
 from study.machines.autoscaler import Demand
 from study.machines.guarded import Unfit, unfit_node
 from study.machines.ray_compat import actor_id_of, actor_of
+from study.schema.errors import SpecError
 from study.store.ledger import MAX_DEATHS, Ledger
 from study.store.study import Study
 from study.store.targets import Targets
@@ -216,6 +217,8 @@ class LedgerSearch(Searcher):
     # ---- handling --------------------------------------------------------------------------------
 
     def _pass_over(self, trial_id: str, unfit: Unfit) -> None:
+        if unfit.nowhere:
+            raise SpecError(self._study.name, "", f"no node can train it: it {unfit.because}")
         self._nodes.pass_over(unfit)
         self._put_back(trial_id)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import product
 from typing import Any, TypeVar
 
+import torch
 from optuna.distributions import CategoricalDistribution
 
 from study.schema.errors import SpecError, located, under
@@ -30,9 +31,12 @@ def check_weights(spec: StudySpec, inputs: Inputs, file_name: str) -> None:
             if model.frozen:
                 refuse_augmentation(data)
         with located(file_name, "model"):
-            model.origin()
+            origin = model.origin()
             if model.frozen:
                 model.backbone(inputs)
+            elif origin is not None:  # a file of anybody's: what is no weights shows as it is read
+                with torch.random.fork_rng(devices=[]):
+                    model.build(inputs, num_classes=2)
 
 
 def weights_of(spec: StudySpec) -> dict[str, str]:

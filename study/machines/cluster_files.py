@@ -21,7 +21,7 @@ from study.schema.reading import path_options
 from study.schema.resources import Resources, fitting
 from study.schema.spec import StudySpec
 from study.store.study import EXTENSIONS
-from trainables.plugins import SEARCHED
+from trainables.plugins import own_files
 from trainables.problems import UserError
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
@@ -222,10 +222,8 @@ def _carried(request: Request) -> dict[str, bytes]:
     if request.spec.extensions is not None:
         folder = Path(request.spec.extensions)
         text = strict_yaml.dump({**strict_yaml.read(request.file), "extensions": EXTENSIONS})
-        for below in (*SEARCHED, "search_spaces"):
-            for path in sorted((folder / below).rglob("*")):
-                if path.is_file() and "__pycache__" not in path.parts:
-                    found[f"{EXTENSIONS}/{path.relative_to(folder)}"] = path.read_bytes()
+        for path in own_files(folder):
+            found[f"{EXTENSIONS}/{path.relative_to(folder)}"] = path.read_bytes()
     found = {"study.yaml": text.encode(), **found}
     size = sum(map(len, found.values()))
     if size > CONFIGMAP_BYTES:

@@ -25,6 +25,7 @@ class Unfit:
 
     node: str  # Ray's id
     because: str  # what was found there, and the mend
+    nowhere: bool = False  # no other node would do
 
 
 def guarded(trainable: type, question: Question) -> Any:
@@ -67,8 +68,8 @@ def guarded(trainable: type, question: Question) -> Any:
             except Exception as error:
                 if type(error).__name__ != NodeUnfit.__name__:
                     raise
-                because = str(error)
-            raise NodeUnfit(json.dumps({"node": _node_id(), "because": because}))
+                found = {"because": str(error), "nowhere": getattr(error, "nowhere", False)}
+            raise NodeUnfit(json.dumps({"node": _node_id(), **found}))
 
         def _begun(self) -> Any:
             """The trainable, on a node that is fit."""
@@ -95,4 +96,4 @@ def unfit_node(message: str) -> Unfit | None:
     if not places:
         return None
     found, _ = json.JSONDecoder().raw_decode(message, places[-1].end())
-    return Unfit(found["node"], found["because"])
+    return Unfit(found["node"], found["because"], found.get("nowhere", False))

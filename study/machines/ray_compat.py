@@ -97,6 +97,20 @@ def label_selector(nodes: Collection[str]) -> dict[str, list[dict[str, str]]]:
     return {"bundle_label_selector": [{"ray.io/node-id": f"!in({','.join(sorted(nodes))})"}]}
 
 
+def leave_client_mode() -> bool:
+    """Whether RAY_CLIENT_MODE asks for Ray Client; it is off from now on.
+
+    Ray reads the variable as it is imported (ray/_private/client_mode_hook.py), and sets it to 0.
+    """
+    from ray._private import client_mode_hook
+
+    hook: Any = client_mode_hook
+    asked = bool(hook.is_client_mode_enabled)
+    hook._explicitly_disable_client_mode()
+    hook.is_client_mode_enabled_by_default = False
+    return asked
+
+
 @contextmanager
 def without_services() -> Iterator[None]:
     """Start Ray without what nobody asks here: an autoscaler, a collector of logs, and the

@@ -7,12 +7,11 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from study.machines.ray_session import ClusterError
+from study.machines.ray_session import OF_A_JOB, ClusterError
 from study.schema.compatibility import leaves
 from study.schema.errors import SpecError
 from study.schema.spec import StudySpec
 
-OF_A_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # Ray sets it for the driver of a job
 STOP_SECONDS = "RAY_JOB_STOP_WAIT_TIME_S"  # read by Ray, 3 where it is not set
 MEND = "Give an absolute path that every node sees."
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import json
 import logging
 import os
 import re
@@ -18,6 +20,7 @@ from typing import TypedDict
 from study.machines.cpus import Cpus, own_cpus
 from study.machines.ray_compat import (
     head_question,
+    leave_client_mode,
     leave_ray,
     without_its_sigterm,
     without_services,
@@ -54,6 +57,12 @@ _ENVIRONMENT = {
 }
 
 
+# Of a cluster's drivers; a Ray on this machine alone ignores them.
+HOOK = "RAY_RUNTIME_ENV_HOOK"
+OF_A_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # Ray sets it for the driver of a job
+CLIENT_MODE = "RAY_CLIENT_MODE"
+_client_asked = False  # by that variable
+
 START_TRIES = 6  # of 30 s each
 # Characters of the folder for temporary files: a socket's path, 79 longer, has at most 107.
 LONGEST_TEMP = 28
@@ -82,8 +91,14 @@ class ClusterUnready(ClusterError, TryAgain):
 
 
 def set_environment() -> None:
-    """Set Ray's environment; variables the user has set are kept."""
+    """Set Ray's environment; variables the user has set are kept, but for the one that asks for Ray
+    Client: what is asked of Ray before it is joined would start one."""
+    global _client_asked
     ensure_home()
+    _client_asked |= os.environ.get(CLIENT_MODE) == "1"
+    os.environ[CLIENT_MODE] = "0"
+    if "ray" in sys.modules:  # else it reads the variable later
+        _client_asked |= leave_client_mode()
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     if os.path.exists(token := token_file()):
@@ -171,9 +186,16 @@ def _join(
 ) -> None:
     import ray
 
+    ignored: dict[str, str | None] = {}
+    if address is None:
+        ignored = dict.fromkeys((HOOK, OF_A_JOB))
     for tried in range(1, START_TRIES + 1):
         try:
-            with variables(SAFE), workers_import_from(folders_to_add()), without_its_sigterm():
+            with (
+                variables({**SAFE, **ignored}),
+                workers_import_from(folders_to_add()),
+                without_its_sigterm(),
+            ):
                 ray.init(
                     address=address or "local",
                     num_cpus=cpus.count if cpus is not None else None,
@@ -241,6 +263,8 @@ def check_address(address: str) -> None:
     ClusterUnready if nothing answers there, which may be starting. `auto` and `local` are not
     checked.
     """
+    set_environment()
+    _check_variables()
     host, separator, port = address.rpartition(":")
     if address in ("auto", "local"):
         return
@@ -262,22 +286,47 @@ def check_address(address: str) -> None:
         raise kind(
             f"--address: no Ray head at {address} ({error})", "Start one, or fix the address."
         ) from None
-    set_environment()
     import ray
 
     try:
         with _silence():
             head_question(address)(5)
     except ray.exceptions.AuthenticationError:
+        if os.environ.get("RAY_AUTH_MODE", "").lower() != "token":
+            found = f"--address: the cluster at {address} wants a token, and none was sent"
+            mend = "Set RAY_AUTH_MODE=token, and have its ~/.ray/auth_token here."
+            raise ClusterError(found, mend) from None
         raise ClusterError(
             f"--address: the cluster at {address} rejects this token",
-            "Copy its ~/.ray/auth_token here and set RAY_AUTH_MODE=token.",
+            "Copy its ~/.ray/auth_token here.",
         ) from None
     except Exception as error:  # anything may listen there
         is_slow = re.search("timed? ?out|deadline", str(error), re.IGNORECASE)
         kind = ClusterUnready if is_slow else ClusterError
         found = f"{address} does not answer like a Ray head ({_first_line(error)[:200]})"
         raise kind(f"--address: {found}", "Fix the address.") from None
+
+
+def _check_variables() -> None:
+    """Raise ClusterError for a variable with which Ray would not join a cluster as we do."""
+    if _client_asked:
+        found = "asks for Ray Client, which calstudy does not use"
+        raise ClusterError(f"{CLIENT_MODE}: {found}", "Unset it.")
+    hook = os.environ.get(HOOK)
+    if hook is not None:
+        module, _, name = hook.rpartition(".")
+        try:
+            getattr(importlib.import_module(module), name)
+        except Exception as error:  # of anybody's code
+            found = f"'{hook}' cannot be imported ({_first_line(error)})"
+            raise ClusterError(f"{HOOK}: {found}", "Install its package, or unset it.") from None
+    of_a_job = os.environ.get(OF_A_JOB, "{}")
+    try:
+        is_mapping = isinstance(json.loads(of_a_job), dict)
+    except ValueError:
+        is_mapping = False
+    if not is_mapping:
+        raise ClusterError(f"{OF_A_JOB}: is no JSON of a job", "Unset it: Ray sets it for a job.")
 
 
 def check_fits(

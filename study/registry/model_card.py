@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import shlex
 import statistics
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ from jinja2 import Environment, PackageLoader
 from study.answer.choice import Choice, median_seed
 from study.answer.networks import networks_on_test
 from study.answer.phrases import first_upper
+from study.schema.markdown import Markdown, as_code, as_sentence, as_text
 from study.schema.objective import (
     Objective,
     as_served,
@@ -49,40 +49,6 @@ LONGEST_DESCRIPTION = 5000  # characters the registry keeps
 REST = "\n\nThe rest is in the version's file `calstudy/card.md`."
 # The metrics of a card: as trained, then after a temperature.
 MEASURED = [*metrics.ESSENTIAL, *(metrics.AFTER_TEMPERATURE + name for name in metrics.ESSENTIAL)]
-# What Markdown, or HTML in it, could take as markup; `_` only where it is no part of a word.
-MARKUP = re.compile(r"[\\`*<>|~&]|\](?=[(\[:])|(?<![^\W_])_|_(?![^\W_])")
-
-
-# ---- texts ---------------------------------------------------------------------------------------
-
-
-class Markdown(str):
-    """A text that is Markdown as it stands."""
-
-
-def as_text(value: object) -> Markdown:
-    """A value as a line of Markdown that shows it and does nothing else."""
-    if isinstance(value, Markdown):
-        return value
-    return Markdown(MARKUP.sub(r"\\\g<0>", " ".join(str(value).splitlines())))
-
-
-def as_code(value: str) -> Markdown:
-    """A text as a code span, whatever backticks it has."""
-    line = " ".join(value.splitlines())
-    fence = "`" * (1 + max(map(len, re.findall("`+", line)), default=0))
-    space = " " if line.startswith("`") or line.endswith("`") else ""
-    return Markdown(f"{fence}{space}{line}{space}{fence}")
-
-
-def as_sentence(ours: str) -> Markdown:
-    """A sentence of ours, in which code stands between backticks."""
-    parts = ours.split("`")
-    if not len(parts) % 2:
-        return as_text(ours)
-    return Markdown(
-        "`".join(as_text(part) if at % 2 == 0 else part for at, part in enumerate(parts))
-    )
 
 
 def _templates() -> Environment:

@@ -7,7 +7,7 @@ from typing import Any
 
 from study.schema.objective import DIRECTIONS, Objective
 from study.schema.resources import Resources
-from study.schema.spec import REQUIRED, StudySpec, key_of
+from study.schema.spec import LONGEST_NAME, REQUIRED, StudySpec, key_of
 from trainables import data, methods, metrics, models
 from trainables.config import FOLDERS, nested_kind, required
 from trainables.dataset import Dataset
@@ -127,6 +127,7 @@ def _variant() -> Schema:
         "label": {
             "type": "string",
             "pattern": "^[a-z0-9_]+$",
+            "maxLength": LONGEST_NAME,
             "description": "default: the method's name",
         },
         "resources": _settings(Resources),

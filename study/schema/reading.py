@@ -26,7 +26,7 @@ from study.schema.recommendations import (
     recommendation,
 )
 from study.schema.resources import Resources
-from study.schema.spec import REQUIRED, StudySpec, key_of, shared_keys
+from study.schema.spec import LONGEST_NAME, REQUIRED, StudySpec, key_of, shared_keys
 from study.schema.try_first import read_try_first
 from study.schema.variant import (
     Variant,
@@ -47,7 +47,7 @@ from trainables.fields import check_value, expanded, is_file
 from trainables.loading.shift import ShiftSet
 from trainables.method import Method
 from trainables.plain import Plain
-from trainables.plugins import extension_folder, stems, use_extensions
+from trainables.plugins import extension_folder, own_stems, use_extensions
 from trainables.problems import FieldError, nearest
 
 RecordedSpaces = Mapping[str, RecordedSpace]  # by label
@@ -133,10 +133,28 @@ def parse_spec(path: Path, **overrides: Any) -> ParsedSpec:
     return parse_mapping(plain, path.name, path.absolute().parent)
 
 
-def parse_mapping(mapping: Any, file_name: str, folder: Path | None = None) -> ParsedSpec:
-    """What plain values say; their relative paths are resolved from `folder` (default: cwd)."""
+def parse_mapping(
+    mapping: Any, file_name: str, folder: Path | None = None, *, recorded: bool = False
+) -> ParsedSpec:
+    """What plain values say; their relative paths are resolved from `folder` (default: cwd).
+
+    recorded: they are a study's own, whose names may be longer than those of a new one.
+    """
     with located(file_name):
-        return ParsedSpec(file_name, *_parse(mapping, folder or Path.cwd()))
+        parsed = ParsedSpec(file_name, *_parse(mapping, folder or Path.cwd()))
+        if not recorded:
+            _check_lengths(parsed)
+    return parsed
+
+
+def _check_lengths(parsed: ParsedSpec) -> None:
+    """Raise FieldError for a name that no folder or file can have, with what is added to it."""
+    names = {f"methods[{index}].label": label for index, label in enumerate(parsed.methods)}
+    names |= {f"shift.{name}": name for name in parsed.values["shift"]}
+    for where, name in {"name": parsed.name, **names}.items():
+        if len(name) > LONGEST_NAME:
+            found = f"has {len(name)} characters, more than {LONGEST_NAME}: '{name[:20]}...'"
+            raise FieldError(where, found, "Shorten it.")
 
 
 def read_spec(path: Path, **overrides: Any) -> StudySpec:
@@ -234,10 +252,10 @@ def _use_checked_extensions(directory: str | None) -> None:
         folder = extension_folder(short)
         if folder is not None:
             package.names()  # raises for a name that calstudy already has
-            for name in stems(folder):
+            for name in own_stems(folder):
                 package.find(name)
     spaces = extension_folder("search_spaces")
-    for name in stems(spaces, ".yaml") if spaces is not None else ():
+    for name in own_stems(spaces, ".yaml") if spaces is not None else ():
         if name not in methods.names():
             found = f"search_spaces/{name}.yaml: there is no method '{name}'"
             raise FieldError("extensions", found, nearest(name, methods.names()))

@@ -28,7 +28,7 @@ from trainables.config import to_plain as settings_to_plain
 from trainables.method import Method
 from trainables.methods.cross_entropy import CrossEntropy
 from trainables.plain import Value
-from trainables.plugins import extension_folder, name_of
+from trainables.plugins import extension_folder, name_of, own_stems
 from trainables.problems import FieldError
 
 Entries = dict[str, tuple[Entry, str]]  # {path: (entry, origin)}
@@ -84,7 +84,9 @@ def _file_of(method: Method) -> SpaceFile:
     name = name_of(type(method))
     folder = extension_folder("search_spaces")
     try:
-        return find_space(name, [] if folder is None else [folder])
+        if folder is None or name not in own_stems(folder, ".yaml"):
+            return find_space(name, [])
+        return find_space(name, [folder])
     except FieldError as error:
         where = ": ".join(part for part in (f"search_spaces/{name}.yaml", error.path) if part)
         raise error.at(where) from None

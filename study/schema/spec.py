@@ -293,6 +293,9 @@ class StudySpec(Settings):
         return meaning
 
 
+LONGEST_NAME = 100  # characters of a name or label: a file's, with what is added to it, has 255
+
+
 def _check_name(name: str) -> None:
     if not re.fullmatch(r"[a-z0-9_][a-z0-9_-]*", name):
         valid = re.sub(r"[^a-z0-9_-]+", "_", name.lower()).strip("_-")

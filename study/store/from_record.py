@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,7 +46,8 @@ def find_to_run(reference: str, storage: str | None) -> ToRun:
     root = storage_root(storage)  # refuses a URL, also where it is not needed
     stored = root / reference
     is_stored = (stored / "study.yaml").is_file()
-    other = f"; for the study in the storage: calstudy run {stored}" if is_stored else ""
+    run = shlex.join(("calstudy", "run", str(stored)))
+    other = f"; for the study in the storage: {run}" if is_stored else ""
     directory = path.absolute().parent if _is_record(path) else path.absolute()
     if path.is_file() and directory == path.absolute():
         return ToRun(path, None, other and f"the spec {path} is taken{other}")
@@ -107,7 +109,7 @@ def recorded_spec(study: Study, trials: int | None = None) -> StudySpec:
     from study.schema.reading import parse_mapping
 
     file = str(study.directory / "study.yaml")
-    parsed = parse_mapping({**study.plain, "trials": trials}, file, study.directory)
+    parsed = parse_mapping({**study.plain, "trials": trials}, file, study.directory, recorded=True)
     return parsed.spec(study.recorded_spaces)
 
 

@@ -75,7 +75,9 @@ class Study:
         """The checked spec. Raises SpecError if study.yaml is invalid."""
         from study.schema.reading import parse_mapping
 
-        parsed = parse_mapping(self.plain, str(self.directory / "study.yaml"), self.directory)
+        parsed = parse_mapping(
+            self.plain, str(self.directory / "study.yaml"), self.directory, recorded=True
+        )
         return parsed.spec(self.recorded_spaces)
 
     @cached_property

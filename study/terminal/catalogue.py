@@ -13,7 +13,7 @@ from search_spaces import strict_yaml
 from search_spaces.space import to_plain as entry_to_plain
 from trainables import data, methods, metrics, models
 from trainables.declarations import Declarations, declarations
-from trainables.plugins import class_name, extension_folder, in_a_line, stems
+from trainables.plugins import class_name, extension_folder, in_a_line, own_stems
 from trainables.problems import FieldError
 
 Row = dict[str, Any]  # of `calstudy list`, as JSON has it
@@ -42,7 +42,7 @@ def _declared(package: str, name: str) -> Declarations:
     """What the file of a name declares, ours or of the extensions folder in use."""
     short = package.rpartition(".")[2]
     folder = extension_folder(short)
-    if folder is None or name not in stems(folder):
+    if folder is None or name not in own_stems(folder):
         return declarations(f"{package}.{name}")
     try:
         return Declarations(f"{short}.{name}", folder / f"{name}.py")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from study.schema.uris import TrackingError, public_uri
 from study.store.home import check_home
-from study.tracking.client import asking, open_existing, pages
+from study.tracking.client import asking, open_existing, pages, search_runs
 from study.tracking.descriptions import NOTE, with_answer
 from study.tracking.locations import upload
 from study.tracking.standing import ANSWER, YES, log_values, set_tags
@@ -56,9 +56,9 @@ def describe(
     """Put the answer first in the descriptions of run and experiment. Raises TrackingError."""
     with asking(uri):
         client = open_existing(uri)
-        experiment = client.get_experiment_by_name(study.name)
         run = _own_run(client, study)
-        if experiment is not None and run is not None:
+        if run is not None:
+            experiment = client.get_experiment(run.info.experiment_id)
             text = with_answer(run.data.tags.get(NOTE, ""), sentences, following)
             client.set_tag(run.info.run_id, NOTE, text)
             text = with_answer(experiment.tags.get(NOTE, ""), sentences, following)
@@ -92,11 +92,7 @@ def log_answer(study: Study, uri: str, model: str, trial: str, values: Mapping[s
 
 def _own_run(client: MlflowClient, study: Study) -> Run | None:
     """The study's run, the parent of its trials' runs; None if there is none."""
-    experiment = client.get_experiment_by_name(study.name)
-    if experiment is None:
-        return None
     # By name too, so that the server need not return the trials' runs (METHOD/0007).
-    wanted = f"tags.`calstudy.id` = '{study.id}' and attributes.run_name = '{study.name}'"
+    named = f"attributes.run_name = '{study.name}'"
     order = ["attributes.start_time ASC"]
-    found = client.search_runs([experiment.experiment_id], wanted, max_results=1, order_by=order)
-    return next(iter(found), None)
+    return next(search_runs(client, study.id, filter_string=named, order_by=order), None)

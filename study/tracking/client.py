@@ -9,8 +9,10 @@ from __future__ import annotations
 import logging
 import os
 import re
+import threading
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -123,11 +125,35 @@ def asked(question: Callable[[], T]) -> T:
     return question()
 
 
-def search_runs(client: MlflowClient, experiment_id: str, study_id: str) -> Iterator[Run]:
-    """The study's runs in the experiment, without deleted ones, page by page."""
-    return pages(
-        client.search_runs, [experiment_id], f"tags.`{PREFIX}id` = '{study_id}'", max_results=PAGE
-    )
+def search_runs(client: MlflowClient, study_id: str, **named: Any) -> Iterator[Run]:
+    """The study's runs, in whatever experiment they are, without deleted ones, page by page: an
+    experiment may get another name. named: of MLflow's `search_runs`."""
+    experiments = [one.experiment_id for one in pages(client.search_experiments)]
+    if not experiments:
+        return iter(())
+    wanted = f"tags.`{PREFIX}id` = '{study_id}'"
+    if more := named.pop("filter_string", ""):
+        wanted += f" and {more}"
+    return pages(client.search_runs, experiments, wanted, **{"max_results": PAGE, **named})
+
+
+def within(seconds: float, uri: str, act: Callable[[], T]) -> T:
+    """The result of `act`, in a thread that is left alone after these seconds: of a server that
+    sends a byte now and then, a request never ends. Raises TrackingUnavailable then."""
+    done: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(act())
+        except BaseException as error:  # raised where it is waited for
+            done.set_exception(error)
+
+    threading.Thread(target=run, name="within", daemon=True).start()
+    wait([done], seconds)
+    if not done.done():
+        found = f"MLflow at {public_uri(uri)}: it had not answered after {seconds:g} seconds"
+        raise TrackingUnavailable(found)
+    return done.result()
 
 
 def pages(search: Callable[..., Any], *words: Any, **named: Any) -> Iterator[Any]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from study.schema.early_stopping import EarlyStopping
+from study.schema.markdown import as_code, as_sentence
 from study.schema.objective import epoch_note
 from study.store.confirmed import can_confirm_itself
 
@@ -22,10 +23,10 @@ def with_answer(text: str, sentences: Sequence[str], following: Sequence[tuple[s
     before, found, after = text.partition(FROM)
     if found:
         text = before + after.partition(TO)[2]
-    first, *others = sentences
+    first, *others = map(as_sentence, sentences)
     parts = [
         f"**{first}** {' '.join(others)}".strip(),
-        *(f"Next: `{run}` {does}." for run, does in following),
+        *(f"Next: {as_code(run)} {as_sentence(does)}." for run, does in following),
     ]
     said = "\n\n".join(parts)
     return f"{FROM}\n{said}\n{TO}\n\n{text.strip()}"

@@ -20,6 +20,7 @@ FIRST_PAUSE = 1.0  # seconds between attempts to reach a server
 LONGEST_PAUSE = 60.0
 # Seconds to wait for tracking when the study ends in an error or is asked to stop.
 FAULT_PATIENCE = 5.0
+LONGEST_CLOSE = 600.0  # seconds that the last upload may take, with progress or without
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ class Projection(Listener):
 
     def close(self, complete: bool, patience: float) -> int:
         """Write what is left and end the study's run; give up after `patience` seconds without
-        progress, or sooner if the study is asked to stop.
+        progress, or LONGEST_CLOSE with it, or sooner if the study is asked to stop.
 
         Returns the number of finished trials missing in MLflow. Called again, it only waits.
         """
@@ -113,7 +114,8 @@ class Projection(Listener):
             limit = patience
             if self._stop_requested():
                 limit = min(patience, FAULT_PATIENCE)
-            if time.monotonic() - max(started, self._advanced) > limit:
+            now = time.monotonic()
+            if now - max(started, self._advanced) > limit or now - started > LONGEST_CLOSE:
                 self._abandoned = True
                 break
             self._thread.join(0.05)

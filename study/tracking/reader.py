@@ -60,9 +60,7 @@ class TrackedRun:
         return self.status in STATUS.values()
 
 
-def read_runs(
-    uri: str, name: str, study_id: str, histories: float | None = None
-) -> list[TrackedRun]:
+def read_runs(uri: str, study_id: str, histories: float | None = None) -> list[TrackedRun]:
     """The study's runs, without deleted ones. Raises TrackingError if they cannot be read.
 
     histories: of how many trials the points are read (math.inf: of each); default: of a sample from
@@ -71,13 +69,10 @@ def read_runs(
     """
     with asking(uri):
         client = open_existing(uri)
-        experiment = asked(lambda: client.get_experiment_by_name(name))
-    if experiment is None or experiment.lifecycle_stage == "deleted":
-        return []
     if histories is None:
         histories = SAMPLE if is_server(uri) else math.inf
     with asking(uri, **PATIENCE):
-        runs = asked(lambda: list(search_runs(client, experiment.experiment_id, study_id)))
+        runs = asked(lambda: list(search_runs(client, study_id)))
         chosen = drawn(filter(None, map(_trial, runs)), study_id, histories)
         wanted = {run.info.run_id: list(run.data.metrics) for run in runs if _trial(run) in chosen}
         points = read_points(client, uri, wanted)

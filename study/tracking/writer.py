@@ -78,12 +78,16 @@ class StudyRuns:
     def open(self) -> None:
         """Find the study's runs; create experiment and parent, and delete the younger of twins."""
         self._client = open_client(self._uri)
-        self._experiment = self._find_experiment()
+        found = list(search_runs(self._client, self._study.id))
+        self._experiment = found[0].info.experiment_id if found else self._find_experiment()
+        if not found:  # it may just have been restored
+            found = list(search_runs(self._client, self._study.id))
         runs: dict[str, list[Run]] = {}
-        for run in search_runs(self._client, self._experiment, self._study.id):
+        for run in found:
             runs.setdefault(run.data.tags.get("calstudy.trial", ""), []).append(run)
         parents = runs.pop("", [])
         self._parent = self._keep_one(parents) if parents else self._create_parent()
+        self._experiment = self._parent.info.experiment_id
         self._describe_parent()
         self._found = {name: self._keep_one(same) for name, same in runs.items()}
         if self._study.is_confirmation:

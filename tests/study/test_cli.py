@@ -336,6 +336,18 @@ def test_an_objective_the_data_cannot_have(
     assert code == 2 and "objectives[0].metric" in err and "3 classes" in err
 
 
+@pytest.mark.parametrize("name", ["a\x1b[2J.yaml", "a\nname: b.yaml", "\x9b31m.yaml", "a\0"])
+@pytest.mark.parametrize("command", ["plan", "run", "evaluate", "init"])
+def test_a_name_with_control_characters_is_refused(
+    name: str, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["study", "-o"] if command == "init" else []
+    code, out, err = calstudy(capsys, command, *words, tmp_path / name)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "has no control character. Remove it, or rename the file." in err
+    assert err.rstrip("\n").isprintable()
+
+
 def test_no_permission_is_one_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -263,6 +263,21 @@ def test_a_trial_that_is_stopped_gives_its_program_back(
     assert len(left) == 2
 
 
+@pytest.mark.parametrize("late", [False, True])
+def test_a_name_too_long_is_no_nodes_fault(
+    actor: CalibrationTrainable, tmp_path: Path, late: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At its first file, or a later one, whose name is longer."""
+    begin(actor, assignment(tmp_path / ("t" if late else "x" * 300)))
+    if late:
+        monkeypatch.setattr(
+            Predictions, "save", lambda self, path: path.with_name("x" * 300).stat()
+        )
+    with pytest.raises(NodeUnfit, match="File name too long") as caught:
+        report(actor)
+    assert caught.value.nowhere and "Use shorter names" in caught.value.mend
+
+
 def test_a_node_that_does_not_see_the_study_writes_nothing(
     actor: CalibrationTrainable, tmp_path: Path, approved: Approved
 ) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 
 from trainables.data.shared.images import ImageFiles, ImageList, Size, check_lists, required
 from trainables.fields import number
+from trainables.files.given import lines_of
 from trainables.problems import FieldError
 
 
@@ -37,15 +38,15 @@ class Cub200(ImageFiles):
 
     def _list(self, name: str) -> dict[str, str]:
         """The entries of a list file by number, e.g. `1 001.Black_footed_Albatross`."""
-        rows = map(str.strip, required(self.path, name).read_text().splitlines())
-        parts = (row.partition(" ") for row in rows if row)
+        rows = lines_of("path", required(self.path, name))
+        parts = (row.partition(" ") for _, row in rows if row)
         return {key: value for key, _, value in parts}
 
     def _images(self) -> dict[str, Path]:
         folder = required(self.path, "images")
         images = {key: folder / name for key, name in self._list("images.txt").items()}
         for key, file in images.items():
-            if not file.is_file():
+            if not file.exists():
                 raise FieldError(
                     "path",
                     f"image {key} in images.txt, {file}, is missing",

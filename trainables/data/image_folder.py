@@ -15,7 +15,7 @@ from trainables.data.shared.images import ImageFiles, ImageList, check_lists
 from trainables.data.shared.left_out import left_out
 from trainables.data.shared.splits import KNOWN_NAMES, check_splits, split_names
 from trainables.fields import path_text, text
-from trainables.files.digest import file_digest
+from trainables.files.given import digest_of
 from trainables.problems import FieldError, nearest
 
 
@@ -50,7 +50,7 @@ class ImageFolder(ImageFiles):
     def _digests(self) -> tuple[str, list[str]]:
         found, orientations = super()._digests()
         if self.group is not None:
-            both = f"{found} {file_digest(Path(self.group))}"
+            both = f"{found} {digest_of('group', Path(self.group))}"
             found = hashlib.sha256(both.encode()).hexdigest()
         return found, orientations
 

@@ -16,7 +16,7 @@ from trainables.data.shared.mask_files import MaskFiles, MaskList
 from trainables.data.shared.masks import CLASSES_DOC, VOID, VOID_DOC, Legend, Void
 from trainables.data.shared.splits import KNOWN_NAMES, check_splits, split_names
 from trainables.fields import path_text, text
-from trainables.files.digest import file_digest
+from trainables.files.given import digest_of, lines_of
 from trainables.kinds import count_of
 from trainables.problems import FieldError, nearest
 
@@ -61,13 +61,13 @@ class MaskFolder(MaskFiles):
     @property
     def legend(self) -> Legend:
         beside = Path(self.path) / NAMES
-        classes = str(beside) if self.classes is None and beside.is_file() else self.classes
+        classes = str(beside) if self.classes is None and beside.exists() else self.classes
         return Legend.of(self.void, classes)
 
     def _digests(self) -> tuple[str, list[str]]:
         found, orientations = super()._digests()
         if self.group is not None:
-            both = f"{found} {file_digest(Path(self.group))}"
+            both = f"{found} {digest_of('group', Path(self.group))}"
             found = hashlib.sha256(both.encode()).hexdigest()
         return found, orientations
 
@@ -154,7 +154,7 @@ class MaskFolder(MaskFiles):
             return {ours: there[theirs] for ours, theirs in names.items()}
         found = {ours: Path(self.path) / theirs for ours, theirs in self.splits.items()}
         for file in found.values():
-            if not file.is_file():
+            if not file.exists():
                 near = nearest(file.name, [one.name for one in there.values()]) if there else ""
                 raise FieldError("splits", f"there is no file {file}", near)
         return found
@@ -174,10 +174,7 @@ class MaskFolder(MaskFiles):
 
 def _listed(file: Path, images: Mapping[str, Path]) -> list[str]:
     """The names in a list; each is that of a file, with its ending or without."""
-    try:
-        lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise FieldError("splits", f"{file} cannot be read: {error}") from None
+    lines = [line for _, line in lines_of("splits", file)]
     known = {path.name: name for name, path in images.items()} | {name: name for name in images}
     unknown = [line for line in lines if line and line not in known]
     if unknown:

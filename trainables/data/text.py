@@ -22,7 +22,7 @@ from trainables.dataset import Header, Progress, Words, nothing
 from trainables.fields import choice, number, path_text
 from trainables.fields import text as words
 from trainables.files.digest import known_digest
-from trainables.files.regular import read_regular
+from trainables.files.given import MOST_WORDS, bytes_of, digest_of
 from trainables.kinds import NOUNS
 from trainables.machine import memory
 from trainables.plain import Value
@@ -74,11 +74,7 @@ class Text(NamedRows):
         found = {"vocabulary": self.vocabulary, "length": self.length, "keep": self.keep}
         if self.vectors is None:
             return found
-        try:
-            return {**found, "vectors": known_digest(Path(self.vectors))}
-        except OSError as error:
-            problem = f"{self.vectors} cannot be read: {error.strerror or error}"
-            raise FieldError("vectors", problem) from None
+        return {**found, "vectors": digest_of("vectors", Path(self.vectors), known_digest)}
 
     @property
     def _in_folders(self) -> bool:
@@ -149,11 +145,9 @@ class Text(NamedRows):
         if not listing.schemas:
             for row in wanted:
                 try:
-                    yield read_regular(listing.files[row]).decode()
+                    yield bytes_of("text", listing.files[row], MOST_WORDS).decode()
                 except UnicodeDecodeError as error:
                     self._refuse(f"{listing.files[row]}", f"is not UTF-8 at byte {error.start}")
-                except OSError as error:
-                    self._refuse(f"{listing.files[row]}", f"cannot be read: {error.strerror}")
             return
         for _, rows, batch in self._parts(listing, wanted, [self.text], SLICE):
             for row, value in zip(rows, batch.column(0), strict=True):
@@ -163,6 +157,8 @@ class Text(NamedRows):
                     self._refuse(listing.place(row), "the text is not UTF-8")
                 if found is None:
                     self._refuse(listing.place(row), "the text is missing")
+                if len(found) > MOST_WORDS:
+                    self._refuse(listing.place(row), f"the text has {len(found):,} signs")
                 yield found
 
     def _refuse(self, place: str, found: str) -> NoReturn:

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from trainables.data.shared.images import ImageFiles, ImageList, check_lists, required
+from trainables.files.given import lines_of
 from trainables.problems import FieldError, nearest
 
 ANNOTATIONS = "val/val_annotations.txt"
@@ -20,7 +21,9 @@ class TinyImagenet(ImageFiles):
     """
 
     def lists(self) -> tuple[tuple[str, ...], dict[str, ImageList]]:
-        wnids = sorted(required(self.path, "wnids.txt").read_text().split())
+        wnids = sorted(
+            wnid for _, wnid in lines_of("path", required(self.path, "wnids.txt")) if wnid
+        )
         labels = {wnid: label for label, wnid in enumerate(wnids)}
         lists = {"train": self._train(labels), "test": self._validation(labels)}
         check_lists(self.path, wnids, lists)
@@ -39,7 +42,7 @@ class TinyImagenet(ImageFiles):
         annotations = required(self.path, ANNOTATIONS)
         files = []
         numbers = []
-        for line, row in enumerate(annotations.read_text().splitlines(), start=1):
+        for line, row in lines_of("path", annotations):
             # The image, its class, and a box around the object.
             name, _, rest = row.partition("\t")
             wnid = rest.partition("\t")[0]
@@ -47,7 +50,7 @@ class TinyImagenet(ImageFiles):
                 found = f"{annotations}, line {line}: wnids.txt has no class '{wnid}'"
                 raise FieldError("path", found, nearest(wnid, list(labels)[:1000]))
             file = annotations.parent / "images" / name
-            if not file.is_file():
+            if not file.exists():
                 raise FieldError(
                     "path",
                     f"{annotations}, line {line}: {file} is missing",
@@ -60,8 +63,8 @@ class TinyImagenet(ImageFiles):
     def _class_names(self, wnids: list[str]) -> tuple[str, ...]:
         """Names from words.txt: `goldfish, Carassius auratus`; without it, WordNet ids."""
         words = Path(self.path) / "words.txt"
-        if not words.is_file():
+        if not words.exists():
             return tuple(wnids)
-        rows = (row.partition("\t") for row in words.read_text().splitlines())
+        rows = (row.partition("\t") for _, row in lines_of("path", words))
         named = {wnid: name for wnid, _, name in rows}
         return tuple(named.get(wnid, wnid) for wnid in wnids)

@@ -16,8 +16,8 @@ from trainables.data.shared.splits import limited
 from trainables.data.shared.trees import Node, TreeError, tree_of
 from trainables.dataset import Dataset, Header, RawData, RawSplit, Words
 from trainables.fields import choice, number, path_text
-from trainables.files.digest import file_digest, known_digest
-from trainables.files.regular import open_regular
+from trainables.files.digest import known_digest
+from trainables.files.given import digest_of, lines_of
 from trainables.inputs import NODE
 from trainables.kinds import NOUNS
 from trainables.loading.vocabulary import FIRST
@@ -54,12 +54,12 @@ class TreeBank(Dataset):
     def source_digest(self) -> str:
         options: list[object] = [self.classes, self.vocabulary]
         if self.vectors is not None:
-            options.append(known_digest(self._vectors()))
+            options.append(digest_of("vectors", self._vectors(), known_digest))
         if self.limit is not None:
             options.append({"limit": self.limit})
         digest = hashlib.sha256(json.dumps(options).encode())
         for split, file in self._files().items():
-            digest.update(f"{split} {file_digest(file)}\n".encode())
+            digest.update(f"{split} {digest_of('path', file)}\n".encode())
         return digest.hexdigest()
 
     def read(self) -> RawData:
@@ -120,29 +120,25 @@ class TreeBank(Dataset):
             found = "is not a folder" if folder.exists() else "does not exist"
             raise FieldError("path", f"{folder} {found}", "Give the folder with train.txt.")
         files = {split: folder / name for split, name in FILES.items()}
-        if not files["train"].is_file():
+        if not files["train"].exists():
             others = [file.name for file in folder.iterdir()]
             raise FieldError("path", f"{folder} has no train.txt", nearest("train.txt", others))
-        return {split: file for split, file in files.items() if file.is_file()}
+        return {split: file for split, file in files.items() if file.exists()}
 
     def _vectors(self) -> Path:
         file = Path(str(self.vectors))
-        if not file.is_file():
+        if not file.exists():
             raise FieldError("vectors", f"there is no {file}")
         return file
 
 
 def _trees(file: Path) -> Iterator[list[Node]]:
     """The tree of each line; empty lines are left out. Raises FieldError."""
-    with open_regular(file) as opened:
-        for number, line in enumerate(opened, 1):
-            place = f"{file}, line {number}"
-            try:
-                tree = tree_of(line.decode())
-            except UnicodeDecodeError:
-                found = f"{place}: it is not UTF-8"
-                raise FieldError("path", found, "Save the file as UTF-8.") from None
-            except TreeError as error:
-                raise FieldError("path", f"{place}: {error.found}", error.mend) from None
-            if tree:
-                yield tree
+    for row, line in lines_of("path", file, None):
+        try:
+            tree = tree_of(line)
+        except TreeError as error:
+            found = f"{file}, line {row}: {error.found}"
+            raise FieldError("path", found, error.mend) from None
+        if tree:
+            yield tree

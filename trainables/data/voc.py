@@ -7,6 +7,7 @@ from trainables.data.shared.images import Size, required
 from trainables.data.shared.mask_files import MaskFiles, MaskList
 from trainables.data.shared.masks import VOID, Legend
 from trainables.fields import number
+from trainables.files.given import lines_of
 from trainables.kinds import count_of
 from trainables.problems import FieldError
 
@@ -57,7 +58,7 @@ class Voc(MaskFiles):
 
     def _listed(self, name: str) -> MaskList:
         listed = required(self.path, f"ImageSets/Segmentation/{name}.txt")
-        keys = listed.read_text(encoding="utf-8").split()
+        keys = [key for _, key in lines_of("path", listed) if key]
         if not keys:
             raise FieldError("path", f"{listed} is empty", "Unpack the archive again.")
         images = self._files(listed, keys, "JPEGImages", ".jpg")
@@ -65,7 +66,7 @@ class Voc(MaskFiles):
 
     def _files(self, listed: Path, keys: list[str], folder: str, ending: str) -> list[Path]:
         files = [required(self.path, folder) / f"{key}{ending}" for key in keys]
-        missing = [file for file in files if not file.is_file()]
+        missing = [file for file in files if not file.exists()]
         if missing:
             count = count_of(len(missing), "files")
             found = f"{listed} names {count} that cannot be found, e.g. {missing[0]}"

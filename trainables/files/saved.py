@@ -12,6 +12,8 @@ from trainables.files.regular import NotAFile, open_regular
 from trainables.machine import memory
 from trainables.problems import FieldError
 
+BYTEARRAY = b"\nbytearray\n"  # as pickle names it
+
 
 def check_saved(path: Path) -> None:
     """Raise FieldError for a file not by torch.save, or too large for memory; OSError."""
@@ -34,6 +36,8 @@ def saved_problem(file: BinaryIO) -> str | None:
     try:
         with zipfile.ZipFile(file) as archive:
             records = archive.infolist()
+        file.seek(0)
+        makes_memory = _makes_memory(file)
     except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
         return f"is no file of torch.save ({error})"
     finally:
@@ -45,9 +49,29 @@ def saved_problem(file: BinaryIO) -> str | None:
     whole = sum(record.file_size for record in records)
     if whole > size:
         return f"has records of {whole:,} bytes in a file of {size:,}"
+    if makes_memory:
+        return "makes memory that no file of torch.save makes (bytearray)"
     if whole > memory():
         return f"takes {whole / 1e9:,.1f} GB, this machine's memory is {memory() / 1e9:,.1f} GB"
     return None
+
+
+def weights_problem(file: BinaryIO) -> str | None:
+    """As `saved_problem`, also of the older format of torch.save, which is no zip."""
+    if zipfile.is_zipfile(file):
+        return saved_problem(file)
+    file.seek(0)
+    return "makes memory that no weights need (bytearray)" if _makes_memory(file) else None
+
+
+def _makes_memory(file: BinaryIO) -> bool:
+    """Whether its pickle calls bytearray, which weights_only allows: a few bytes make gigabytes."""
+    last = b""
+    while part := file.read(2**20):
+        if BYTEARRAY in last + part:
+            return True
+        last = part[-len(BYTEARRAY) :]
+    return False
 
 
 def digested_payload(path: Path) -> bytes | None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from trainables.dataset import RawData, Words
-from trainables.files.regular import open_regular
+from trainables.files.given import MOST_LINE, byte_lines, open_given
 from trainables.inputs import WORDED, Inputs
 from trainables.kinds import Kind
 from trainables.loading.splitting import Rows
@@ -180,34 +180,30 @@ def vectors_of(file: Path, vocabulary: Sequence[str]) -> np.ndarray:
 def _lines(file: Path) -> Iterator[tuple[int, bytes, bytes]]:
     """The number of each line, from 1, its word and its numbers; a word may have spaces."""
     width = 0
-    try:
-        with open_regular(file) as opened:
-            first = next(iter(opened), b"").split()
-            has_sizes = len(first) == 2 and all(map(bytes.isdigit, first))
-            opened.seek(0)
-            for number, line in islice(enumerate(opened, 1), has_sizes, None):
-                line = line.rstrip(b" \r\n")
-                spaces = line.count(b" ")
-                if not line:
-                    continue
+    with open_given("vectors", file) as opened:
+        first = opened.readline(MOST_LINE).split()
+        has_sizes = len(first) == 2 and all(map(bytes.isdigit, first))
+        opened.seek(0)
+        for number, line in islice(byte_lines("vectors", file, opened), has_sizes, None):
+            line = line.rstrip(b" \r\n")
+            spaces = line.count(b" ")
+            if not line:
+                continue
+            if not width:
+                width = spaces
                 if not width:
-                    width = spaces
-                    if not width:
-                        mend = "Write a word and its numbers, with spaces between."
-                        raise FieldError("vectors", f"{file}, line {number} has no numbers", mend)
-                if spaces == width:
-                    word, _, numbers = line.partition(b" ")
-                    yield number, word, numbers
-                    continue
-                *word_parts, last = line.rsplit(b" ", width)[0].split(b" ")
-                if spaces < width or (word_parts and _is_decimal(last)):
-                    has = f"has {spaces:,} numbers, those before have {width:,}"
-                    raise FieldError("vectors", f"{file}, line {number} {has}", "Is it whole?")
-                numbers = b" ".join(line.rsplit(b" ", width)[1:])
-                yield number, b" ".join([*word_parts, last]), numbers
-    except OSError as error:
-        found = f"{file} cannot be read: {error.strerror or error}"
-        raise FieldError("vectors", found) from None
+                    mend = "Write a word and its numbers, with spaces between."
+                    raise FieldError("vectors", f"{file}, line {number} has no numbers", mend)
+            if spaces == width:
+                word, _, numbers = line.partition(b" ")
+                yield number, word, numbers
+                continue
+            *word_parts, last = line.rsplit(b" ", width)[0].split(b" ")
+            if spaces < width or (word_parts and _is_decimal(last)):
+                has = f"has {spaces:,} numbers, those before have {width:,}"
+                raise FieldError("vectors", f"{file}, line {number} {has}", "Is it whole?")
+            numbers = b" ".join(line.rsplit(b" ", width)[1:])
+            yield number, b" ".join([*word_parts, last]), numbers
 
 
 def _is_decimal(text: bytes) -> bool:

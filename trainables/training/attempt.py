@@ -40,6 +40,8 @@ from trainables.training.device import (
 from trainables.training.learner import Learner
 from trainables.training.program import forget
 
+PERMANENT = (errno.ENAMETOOLONG, errno.EINVAL)  # as on any other node
+
 
 @dataclass(frozen=True)
 class Assignment:
@@ -224,9 +226,11 @@ class Attempt:
             if is_denied(error):
                 return Outcome(state="denied", reason=reason)
             if isinstance(error, OSError):
+                refuse_everywhere(error)
                 return Outcome(state="interrupted", reason=reason)
             return self._failed(with_place(reason, error))
         except OSError as second:
+            refuse_everywhere(second)
             return Outcome(state="interrupted", reason=reason_of(second))
 
     def _failed(self, reason: str) -> Outcome:
@@ -295,6 +299,7 @@ class Attempt:
         try:
             self.log(f"process {os.getpid()} on {socket.gethostname()}\n")
         except OSError as error:
+            refuse_everywhere(error)
             found = f"cannot write to {self._directory} ({error.strerror or error})"
             raise NodeUnfit(found, "Check how the storage is mounted there.") from None
 
@@ -385,6 +390,14 @@ def is_denied(error: BaseException) -> bool:
     if isinstance(error, OSError):
         return error.errno in (errno.EAGAIN, errno.ENOMEM)
     return isinstance(error, RuntimeError) and str(error) == "can't start new thread"
+
+
+def refuse_everywhere(error: OSError) -> None:
+    """Raise NodeUnfit for an error that every node gives: a name too long, a wrong argument; but
+    not for one's own code's."""
+    if error.errno in PERMANENT and raised_in(error) is None:
+        found = f"cannot use {error.filename or 'its files'} ({error.strerror or error})"
+        raise NodeUnfit(found, "Use shorter names, or another storage.", nowhere=True) from None
 
 
 class GpuLost(RuntimeError):

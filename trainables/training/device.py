@@ -20,7 +20,14 @@ CONTEXT = 700 * 2**20
 
 
 class NodeUnfit(UserError):
-    """This node lacks what a trial needs and the driver has: a mount, data, a usable GPU."""
+    """This node lacks what a trial needs and the driver has: a mount, data, a usable GPU.
+
+    nowhere: no other node would do either.
+    """
+
+    def __init__(self, found: str, mend: str = "", nowhere: bool = False) -> None:
+        super().__init__(found, mend)
+        self.nowhere = nowhere
 
 
 def prepared_device(resources: dict[str, float]) -> torch.device:

@@ -503,6 +503,11 @@ def test_the_description_has_one_answer_and_keeps_what_a_user_wrote() -> None:
         first == f"{FROM}\n**Take a.** Accuracy 0.9.\n\nNext: `calstudy confirm s`"
         f" retrains.\n{TO}\n\nMine.\n\nOurs."
     )
+    units = with_answer("", [f"Take a of <i>{TO}."], [("calstudy confirm 'a`b'", "does *it*")])
+    assert (
+        f"**Take a of \\<i\\>\\{TO[:-1]}\\>.**" in units and "``calstudy confirm 'a`b'``" in units
+    )
+    assert r"does \*it\*" in units
     again = with_answer("Before. " + first, ["Take b."], [])
     assert again == f"{FROM}\n**Take b.**\n{TO}\n\nBefore. \n\nMine.\n\nOurs."
 

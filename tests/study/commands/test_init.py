@@ -319,6 +319,21 @@ def test_pip_installs_the_wheel_and_its_command_runs(tmp_path: Path) -> None:
 # ---- what is refused -----------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_to_do_next_is_quoted_for_a_shell(folder: Path, kind: str) -> None:
+    name = "it's my;study $(x).yaml"
+    spec = ["mine.yaml"] if kind in ("slurm", "kuberay") else []
+    output = "so so/my_study.yaml" if kind == "study" else name
+    (folder / "so so").mkdir()
+    said = here("init", kind, *spec, "--output", output)
+    then = [line.removeprefix("next: ") for line in said.splitlines() if line.startswith("next: ")]
+    if kind == "docker":
+        return
+    assert output in shlex.split(then[-1])
+    if kind == "study":
+        assert "calstudy plan 'so so/my_study.yaml' --explain" in Path(output).read_text()
+
+
 def test_what_cannot_fit_is_refused(folder: Path) -> None:
     assert refused("slurm", "mine.yaml", "--cpus", 4) == (
         "--cpus: a node of 4 CPUs fits no trial of mbls, which needs 8. Ask for more, or change"

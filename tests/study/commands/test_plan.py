@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 
 from study.engine import probe
@@ -327,3 +328,33 @@ def test_it_says_where_nothing_is_searched(tmp_path: Path, approved: Approved) -
     assert said.startswith("warning: ") and "focal: the 3 trials" in said and "trials: 4" in said
     approved(said)
     assert "nothing is searched" not in here("plan", spec, "--trials", 4, "--storage", tmp_path)
+
+
+# ---- tracking and weights ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "tracking", ["./mlruns", "databricks", "file:///srv/mlruns", "sqlite:///mlflow.db", "NOT_SET"]
+)
+def test_what_is_no_tracking_server_is_refused_by_both(tmp_path: Path, tracking: str) -> None:
+    spec = write_spec(tmp_path / "small.yaml", methods=["focal"], trials=1, tracking=tracking)
+    said = [here(command, spec, "--storage", tmp_path, check=2) for command in ("plan", "run")]
+    assert said[0] == said[1].splitlines(True)[-1] and said[0].startswith("tracking: ")
+
+
+@pytest.mark.parametrize("kind", ["pickle", "text", "other network"])
+def test_weights_that_no_trial_could_load_are_refused_by_both(tmp_path: Path, kind: str) -> None:
+    file = tmp_path / "own.pth"
+    if kind == "pickle":
+        torch.save(torch.nn.Linear(2, 2), file)
+    elif kind == "text":
+        file.write_text("hello")
+    else:
+        torch.save(torch.nn.Linear(2, 2).state_dict(), file)
+    model = {"name": "torchvision", "network": "resnet18", "weights": str(file)}
+    spec = write_spec(tmp_path / "small.yaml", methods=["focal"], trials=1, model=model)
+    before = torch.random.get_rng_state()
+    for command in ("plan", "run"):
+        said = here(command, spec, "--storage", tmp_path / "s", check=2).splitlines()[-1]
+        assert said.startswith(f"small.yaml: model.weights: {file} ")
+    assert torch.equal(before, torch.random.get_rng_state())

@@ -16,6 +16,7 @@ from study.analysis.ranking import Rules
 from study.engine.proposing import Proposer
 from study.engine.search import LedgerSearch
 from study.machines.guarded import Unfit
+from study.schema.errors import SpecError, TryAgain
 from study.schema.reading import spec_from_mapping
 from study.store.ledger import Ledger, open_storage
 from study.store.study import Study, open_directory
@@ -271,6 +272,18 @@ def test_a_trial_whose_node_is_not_fit_goes_on_elsewhere_and_has_not_died(tmp_pa
     assert all(record.deaths == {} for record in records)
     assert searched.fill(2) == [first, second]
     searched.end()
+
+
+def test_what_no_node_can_do_ends_the_run_as_a_mistake(tmp_path: Path) -> None:
+    """Not in ten minutes, with a code that a batch script takes for another try."""
+    searched = Searched(tmp_path, slots=1)
+    searched.fill(1)
+    told = json.dumps({"node": "7d39", "because": "cannot use /x.", "nowhere": True})
+    searched.search.attempt_died(next(iter(searched.live)), f"guarded.NodeUnfit: {told}\n")
+    fault = searched.search.fault
+    assert isinstance(fault, SpecError) and not isinstance(fault, TryAgain)
+    assert "no node can train it: it cannot use /x." in str(fault)
+    assert searched.search._nodes.unfit == []
 
 
 def test_a_constraint_that_no_default_meets_is_named_once(tmp_path: Path) -> None:

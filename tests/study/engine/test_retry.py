@@ -88,7 +88,7 @@ def states(study: Study) -> list[tuple[str, str, int]]:
 def check_counted_once(study: Study) -> None:
     """In the ledger, in MLflow and by the audit."""
     assert [one.number for one in study.records().of("mine")] == [0, 1, 2]
-    runs = [run.trial for run in read_runs(study.tracking(None), study.name, study.id, None)]
+    runs = [run.trial for run in read_runs(study.tracking(None), study.id, None)]
     assert sorted(filter(None, runs)) == sorted(one.name for one in study.records())
     report = audit(study, study.tracking(None))
     assert [str(one) for check in report.checks for one in check.offenders] == []

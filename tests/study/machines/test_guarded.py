@@ -125,6 +125,8 @@ def test_of_other_deaths_nothing_is_told() -> None:
     assert unfit_node("The actor died: NodeUnfit") is None
     told = 'NodeUnfit: {"node": "1", "because": "is old."}, said it'
     assert unfit_node(told) == Unfit("1", "is old.")
+    told = 'NodeUnfit: {"node": "1", "because": "is old.", "nowhere": true}'
+    assert unfit_node(told) == Unfit("1", "is old.", nowhere=True)
 
 
 LACKING = """

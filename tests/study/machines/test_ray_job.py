@@ -17,8 +17,8 @@ from ray.dashboard.modules.job.job_supervisor import JobSupervisor
 
 from study import cli
 from study.machines import ray_job
-from study.machines.ray_job import OF_A_JOB, STOP_SECONDS, check_job
-from study.machines.ray_session import ClusterError, check_address
+from study.machines.ray_job import STOP_SECONDS, check_job
+from study.machines.ray_session import OF_A_JOB, ClusterError, check_address
 from study.schema.errors import SpecError
 from study.schema.reading import read_spec
 from tests.conftest import Cluster
@@ -301,6 +301,8 @@ def test_a_wrong_token_or_address_is_one_line_at_once(cluster: Cluster) -> None:
         assert done.returncode == 2, done.stderr
         assert done.stderr.startswith(f"--address: the cluster at {ray} rejects this token. Copy")
         assert done.stderr.count("\n") == 1
+        done = on(cluster.head, *words, ray, check=False, RAY_AUTH_MODE="disabled")
+        assert done.returncode == 2 and "Set RAY_AUTH_MODE=token" in done.stderr, done.stderr
         said = here(*words, away, check=75)
         assert said.startswith(f"--address: no Ray head at {away}") and said.count("\n") == 1
     assert not storage.exists()

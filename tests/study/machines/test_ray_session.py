@@ -6,13 +6,22 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from study.machines import ray_session
-from study.machines.ray_session import ClusterError, check_address, check_fits, joined
+from study.machines.ray_session import (
+    CLIENT_MODE,
+    HOOK,
+    OF_A_JOB,
+    ClusterError,
+    check_address,
+    check_fits,
+    joined,
+)
 from study.schema.errors import TryAgain
 from study.schema.resources import Resources, sharing, slots
 from tests.patience import patient
@@ -39,6 +48,71 @@ def test_an_address_where_nothing_listens_is_said_at_once(monkeypatch: pytest.Mo
 def test_an_address_that_is_none(address: str) -> None:
     with pytest.raises(ClusterError, match="--address"):
         check_address(address)
+
+
+@pytest.mark.parametrize("address", ["auto", "127.0.0.1:1"])
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        (HOOK, "nowhere.hook"),
+        (HOOK, "os.nothing"),
+        (HOOK, "hook"),
+        (OF_A_JOB, "{bad"),
+        (OF_A_JOB, "[]"),
+        (CLIENT_MODE, "1"),
+    ],
+)
+def test_a_variable_that_keeps_ray_from_a_cluster_is_named(
+    address: str, variable: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if variable == CLIENT_MODE:  # Ray has read it
+        monkeypatch.setattr("ray._private.client_mode_hook.is_client_mode_enabled", True)
+    monkeypatch.setattr(ray_session, "_client_asked", False)
+    monkeypatch.setenv(variable, "0" if variable == CLIENT_MODE else value)
+    with pytest.raises(ClusterError, match=f"^{variable}: ") as caught:
+        check_address(address)
+    assert not isinstance(caught.value, TryAgain) and "nset it" in caught.value.mend
+
+
+@pytest.mark.parametrize("mode", ["token", "disabled", None])
+def test_a_token_that_is_refused_or_was_not_sent(
+    mode: str | None, monkeypatch: pytest.MonkeyPatch, approved: Callable[..., None]
+) -> None:
+    import ray
+
+    def asked(seconds: float) -> None:
+        raise ray.exceptions.AuthenticationError("no")
+
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    if mode is not None:
+        monkeypatch.setenv("RAY_AUTH_MODE", mode)
+    monkeypatch.setattr(ray_session, "head_question", lambda address: asked)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(ClusterError) as caught:
+            check_address(address)
+    assert ("Set RAY_AUTH_MODE=token" in caught.value.mend) == (mode != "token")
+    approved(str(caught.value).replace(address, "HOST:PORT"))
+
+
+@pytest.mark.platform
+@pytest.mark.slow
+def test_a_ray_of_this_machine_alone_ignores_them(tmp_path: Path) -> None:
+    """What Ray is asked before it is joined starts no client either."""
+    code = (
+        "import ray\n"
+        "from study.machines.ray_session import joined, set_environment\n"
+        "set_environment()\n"
+        "print(ray.is_initialized())\n"
+        "with joined(None, {}):\n"
+        "    print(ray.get(ray.put(7)), ray.util.client.ray.is_connected())\n"
+    )
+    others = {CLIENT_MODE: "1", HOOK: "nowhere.hook", OF_A_JOB: "{bad"}
+    words = [sys.executable, "-c", code]
+    done = subprocess.run(
+        words, env={**os.environ, **others}, capture_output=True, text=True, timeout=patient(120)
+    )
+    assert (done.returncode, done.stdout) == (0, "False\n7 False\n"), done.stderr
 
 
 @pytest.mark.slow

@@ -155,12 +155,14 @@ def test_it_says_what_to_doubt_of_its_temperature(accuracy: float, temperature: 
         ("<script>alert(1)</script>", r"\<script\>alert(1)\</script\>"),
         ("`rm` *now*", r"\`rm\` \*now\*"),
         ("two\nlines\r\n## Title", "two lines ## Title"),
-        ("[click](http://x)", r"[click\](http://x)"),
+        ("[click](http://x)", r"[click\](http\://x)"),
         ("&lt; \\", r"\&lt; \\"),
         ("_private_ cross_entropy", r"\_private\_ cross_entropy"),
         ("~~no~~", r"\~\~no\~\~"),
         ("petal length (cm), 5.0-9 [a]", "petal length (cm), 5.0-9 [a]"),
         ("grün_1", "grün_1"),
+        ("see www.x.org", r"see www\.x.org"),
+        ("a\x1b[2Jb\u202e", r"a\\x1b[2Jb\\u202e"),
     ],
 )
 def test_the_name_of_a_class_is_text_and_no_markup(given: str, shown: str) -> None:

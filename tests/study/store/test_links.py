@@ -3,6 +3,7 @@
 import os
 import shutil
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from study.store.driver_lock import (
 )
 from tests.study.command_line import here, here_json, write_spec
 from tests.study.made import made_study
-from trainables.plugins import keep_extensions, use_extensions
+from trainables.plugins import extension_digests, keep_extensions, use_extensions
 
 
 @pytest.mark.slow
@@ -137,6 +138,32 @@ def test_the_copy_of_extensions_is_not_written_through_a_link(tmp_path: Path) ->
     assert (study / "extensions/methods/own.py").is_file() and not (
         study / "extensions"
     ).is_symlink()
+
+
+def test_links_and_pipes_of_extensions_are_left_out_and_said(
+    tmp_path: Path, approved: Callable[..., None]
+) -> None:
+    """A link may lead to a whole disk, or back to where it lies."""
+    secret = tmp_path / "secret.py"
+    secret.write_text("SECRET")
+    mine = tmp_path / "mine"
+    (mine / "methods/below").mkdir(parents=True)
+    (mine / "methods/own.py").write_text(EXTENSION.format(gate=str(tmp_path / "gate")))
+    (mine / "methods/below/loop").symlink_to("..")
+    (mine / "methods/linked.py").symlink_to(secret)
+    (mine / "methods/dangling.py").symlink_to("nowhere")
+    os.mkfifo(mine / "methods/pipe.py")
+    (mine / "models").symlink_to("/")
+    (mine / "search_spaces").mkdir()
+    (mine / "search_spaces/own.yaml").symlink_to(secret)
+    spec = write_spec(tmp_path / "small.yaml", methods=["own"], trials=1, extensions=str(mine))
+    said = here("plan", spec, "--storage", tmp_path / "storage")
+    approved("".join(line for line in said.splitlines(True) if "left out of" in line))
+    keep_extensions(mine, tmp_path / "kept")
+    assert list(extension_digests(mine)) == ["methods/own.py"]
+    assert [path.name for path in tmp_path.joinpath("kept").rglob("*")] == ["methods", "own.py"]
+    linked = write_spec(tmp_path / "b.yaml", methods=["linked"], trials=1, extensions=str(mine))
+    approved(here("plan", linked, check=2))
 
 
 EXTENSION = """

@@ -24,7 +24,7 @@ def test_runs_as_they_were_written(storage: Path) -> None:
     (first,) = children(MlflowClient(uri), study)["label_smoothing/0001"]
     once_more = first.data.metrics["train_loss"]
     MlflowClient(uri).log_metric(first.info.run_id, "train_loss", once_more, timestamp=1, step=2)
-    runs = {run.trial: run for run in read_runs(uri, "small", study.id)}
+    runs = {run.trial: run for run in read_runs(uri, study.id)}
     assert set(runs) == {"", *(record.name for record in study.told)}
     assert [(runs[name].status, runs[name].ended) for name in ("", "focal/0001")] == [
         ("FINISHED", True),
@@ -47,7 +47,7 @@ def test_runs_as_they_were_written(storage: Path) -> None:
     assert of_one["train_loss"] == of_one["ece"] == Points(3, 3)
     assert of_one["final/ece"] == Points(1, 1)
     assert points["label_smoothing/0001"]["train_loss"] == Points(count=4, steps=3)
-    assert read_runs(uri, "small", "another") == read_runs(uri, "another", study.id) == []
+    assert read_runs(uri, "another") == []
 
 
 @pytest.mark.parametrize("there", [False, True])
@@ -56,7 +56,7 @@ def test_looking_makes_no_database_and_no_table(tmp_path: Path, there: bool) -> 
     if there:
         file.touch()
     with pytest.raises(TrackingError, match="no such table" if there else "no such database"):
-        read_runs(embedded_tracking(tmp_path), "small", "any")
+        read_runs(embedded_tracking(tmp_path), "any")
     assert [(found, found.read_bytes()) for found in tmp_path.iterdir()] == [(file, b"")] * there
 
 
@@ -77,12 +77,12 @@ def test_a_server_tells_what_its_database_does(
 ) -> None:
     """Also page by page, if answers are lost, if there are more points than an answer may have, and
     if the server knows one metric of one run a request only."""
-    told = read_runs(embedded_tracking(mlflow_server[0]), "small", served.id)
+    told = read_runs(embedded_tracking(mlflow_server[0]), served.id)
     assert len(told) == 5
     assert sum(points.count for run in told for points in (run.points or {}).values()) > 30
 
     def read() -> list[TrackedRun]:
-        return read_runs(line.uri, "small", served.id)
+        return read_runs(line.uri, served.id)
 
     assert read() == told
     assert not [path for path in line.asked if "/get-history?" in path]
@@ -105,12 +105,12 @@ def test_a_server_tells_what_its_database_does(
 @pytest.mark.slow
 def test_histories_are_of_as_many_trials_as_are_asked_for(served: Study, line: Line) -> None:
     for count, expected in ((0, 0), (2, 2), (math.inf, 4)):
-        runs = read_runs(line.uri, "small", served.id, count)
+        runs = read_runs(line.uri, served.id, count)
         assert len([run for run in runs if run.trial and run.points is not None]) == expected
         assert all(run.params for run in runs if run.trial)
     again = [
         {run.trial for run in runs if run.points is not None}
-        for runs in (read_runs(line.uri, "small", served.id, 2) for _ in range(2))
+        for runs in (read_runs(line.uri, served.id, 2) for _ in range(2))
     ]
     assert again[0] == again[1]
 

@@ -3,6 +3,7 @@
 Only what is asked for is read; pyarrow's and NumPy's errors become a FieldError.
 """
 
+import codecs
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Generator, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
@@ -16,12 +17,17 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from trainables.files.arrays import array_headers, read_arrays
+from trainables.files.given import open_given
 from trainables.files.regular import open_regular
 from trainables.problems import MOST_LISTED, FieldError, nearest
 
 # The memory for a row, its sample aside; a few bytes of a file may claim any number of rows.
 ROW_BYTES = 128
+# Bytes that a column of a row group may unpack to, and above them how many times its size.
+MOST_UNPACKED = 256 * 2**20
+MOST_TIMES = 100
 BLOCK = 8 * 2**20  # bytes of a csv that are read at a time
+MOST_HEADER = 16 * 2**20  # bytes of the first line of a csv
 HEADERS = 16  # a row of a csv may take as many times the bytes of its header, or a block
 SNIFFED = 1000  # rows of a csv that say whether a column holds numbers
 NUMBER = r"^([+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|(?i:nan|[+-]?inf|[+-]?infinity))$"
@@ -92,6 +98,7 @@ def _decoded(table: Any) -> Any:
 @contextmanager
 def opened_parquet(file: Path, memory: int) -> Iterator[Any]:
     """The parquet file. Raises FieldError if it is none, or `memory` bytes cannot hold it."""
+    open_given("path", file).close()
     try:
         with pq.ParquetFile(file) as source:
             _check_footer(file, source.metadata, memory)
@@ -117,6 +124,17 @@ def _check_footer(file: Path, footer: Any, limit: int) -> None:
     if needed > limit:
         found = f"{what} of {file} would take {needed / 1e9:,.1f} GB"
         raise FieldError("path", f"{found}, this machine's memory has {limit / 1e9:,.1f} GB", fix)
+    for group in map(footer.row_group, range(footer.num_row_groups)):
+        for column in map(group.column, range(group.num_columns)):
+            unpacked = column.total_uncompressed_size
+            if unpacked > max(MOST_UNPACKED, MOST_TIMES * column.total_compressed_size):
+                found = f"column '{column.path_in_schema}' of {file} unpacks to"
+                times = f"{unpacked / max(column.total_compressed_size, 1):,.0f} times its size"
+                raise FieldError(
+                    "path",
+                    f"{found} {unpacked / 1e9:,.1f} GB, {times}",
+                    "Write smaller row groups.",
+                )
 
 
 # ---- csv -----------------------------------------------------------------------------------------
@@ -158,12 +176,20 @@ class CsvColumns(Columns):
                 return list(stream.schema.names)
 
     def _check_separator(self) -> None:
-        with open_regular(self.file) as file:
-            header = file.readline(self.memory // (4 * HEADERS))
+        header = self._header()
         for separator in (b";", b"\t"):
             if separator in header and b"," not in header:
                 found = f"{self.file}: its header has no comma, but {separator.decode()!r}"
                 raise FieldError("path", found, "Save it with commas between fields.")
+
+    def _header(self) -> bytes:
+        """The first line. Raises FieldError for one that is too long."""
+        with open_given("path", self.file) as file:
+            header = file.readline(MOST_HEADER + 1)
+        if len(header) > MOST_HEADER:
+            found = f"{self.file} has a header of more than {MOST_HEADER / 2**20:g} MB"
+            raise FieldError("path", found, "Its first line names the columns.")
+        return header
 
     def _opened(self, wrong: list[Any], names: list[str] | None = None) -> Any:
         """A stream of record batches. wrong: gets the row with another number of fields."""
@@ -172,8 +198,7 @@ class CsvColumns(Columns):
             wrong.append(row)
             return "error"
 
-        with open_regular(self.file) as file:
-            header = len(file.readline(self.memory // (4 * HEADERS)))
+        header = len(self._header())
         return pyarrow.csv.open_csv(
             self.file,
             # By one thread: rows are counted.
@@ -216,12 +241,15 @@ class CsvColumns(Columns):
 
     def _other_text(self) -> int | None:
         """The first line that is not UTF-8, from 1."""
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        lines = 1
         with suppress(OSError), open_regular(self.file) as file:
-            for number, line in enumerate(file, 1):
+            while part := file.read(BLOCK):
                 try:
-                    line.decode()
-                except UnicodeDecodeError:
-                    return number
+                    decoder.decode(part)
+                except UnicodeDecodeError as error:
+                    return lines + error.object.count(b"\n", 0, error.start)
+                lines += part.count(b"\n")
         return None
 
 

@@ -150,7 +150,7 @@ def _file_groups(csv: Path) -> tuple[list[str], list[str]]:
     """The files that a csv names, and their groups."""
     if csv.is_dir():
         raise FieldError("group", f"{csv} is a folder", "Give a csv with `file` and `group`.")
-    if not csv.is_file():
+    if not csv.exists():
         near = sorted(other.name for other in csv.parent.glob("*.csv"))
         raise FieldError("group", f"there is no {csv}", nearest(csv.name, near) if near else "")
     columns = CsvColumns(csv, memory(), text=(FILE, GROUP))

@@ -30,6 +30,7 @@ from trainables.data.shared.orientation import (
 from trainables.data.shared.splits import limit_notes, limited
 from trainables.dataset import Dataset, Header, Progress, RawData, RawSplit, Rows, nothing
 from trainables.fields import number, path_text
+from trainables.files.given import bytes_of
 from trainables.machine import memory
 from trainables.plain import Value
 from trainables.problems import FieldError
@@ -295,8 +296,9 @@ def check_alike(file: Path, shape: tuple[int, ...], other: Path, wanted: tuple[i
 
 def of_file(file: Path, function: Callable[[bytes, Size], T], size: Size) -> T:
     """The function's result for the file's bytes."""
+    encoded = bytes_of("path", file)
     try:
-        return function(file.read_bytes(), size)
+        return function(encoded, size)
     except FieldError as error:
         raise FieldError("path", f"{file}: {error.found}", error.mend) from None
     # Decoders raise anything on bad bytes.
@@ -339,17 +341,10 @@ class Contents(NamedTuple):
 
 
 def contents_of(file: Path) -> Contents:
-    encoded = _bytes_of(file)
+    encoded = bytes_of("path", file)
     return Contents(hashlib.sha256(encoded).hexdigest(), orientation_of(encoded))
 
 
 def digest_of(file: Path) -> str:
     """sha256 of the file's bytes."""
-    return hashlib.sha256(_bytes_of(file)).hexdigest()
-
-
-def _bytes_of(file: Path) -> bytes:
-    try:
-        return file.read_bytes()
-    except OSError as error:
-        raise FieldError("path", f"{file}: cannot be read: {error.strerror}") from None
+    return hashlib.sha256(bytes_of("path", file)).hexdigest()

@@ -7,7 +7,7 @@ import numpy as np
 
 from trainables.data.shared.groups import Grouped
 from trainables.dataset import Rows, Words
-from trainables.files.digest import file_digest
+from trainables.files.given import digest_of
 
 
 class Labels(NamedTuple):
@@ -55,7 +55,7 @@ class Listing(NamedTuple):
         for file, first, stop in zip(self.files, self.starts, stops, strict=True):
             inside = rows[(rows >= first) & (rows < stop)] - first
             if len(inside):
-                digest = file_digest(file)
+                digest = digest_of("path", file)
                 found[digest] = np.concatenate([found.get(digest, inside[:0]), inside])
         return found
 

@@ -31,6 +31,7 @@ from trainables.data.shared.orientation import digest_with
 from trainables.data.shared.splits import limit_notes, limited
 from trainables.dataset import Dataset, Header, Progress, RawData, RawSplit, Rows, Samples, nothing
 from trainables.fields import number, path_text
+from trainables.files.given import bytes_of
 from trainables.plain import Value
 from trainables.problems import FieldError
 
@@ -206,8 +207,9 @@ def _with_shape(encoded: bytes, size: Size) -> tuple[np.ndarray, tuple[int, int]
 
 def _mask(file: Path, shape: tuple[int, int], size: Size) -> np.ndarray:
     """[H, W], the values. shape: (height, width) of the image."""
+    encoded = bytes_of("path", file)
     try:
-        return decode_mask(file.read_bytes(), shape, size)
+        return decode_mask(encoded, shape, size)
     except FieldError as error:
         raise FieldError("path", f"{file}: {error.found}", error.mend) from None
     # Decoders raise anything on bad bytes.

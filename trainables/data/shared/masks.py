@@ -13,6 +13,7 @@ from PIL import Image, ImageOps
 
 from trainables.data.shared.images import Size, opened, sides
 from trainables.data.shared.orientation import orientation_of, turned, upright_size
+from trainables.files.given import lines_of
 from trainables.kinds import count_of
 from trainables.problems import FieldError
 
@@ -68,11 +69,11 @@ def _names(classes: list[str] | str) -> tuple[str, ...]:
 def _listed(file: Path) -> tuple[str, ...]:
     """The names in a text file, one on each line."""
     try:
-        lines = [line.strip() for line in file.read_text(encoding="utf-8").rstrip().split("\n")]
-    except OSError as error:
-        raise FieldError("classes", f"{file}: {error.strerror}", CLASSES) from None
-    except UnicodeDecodeError:
-        raise FieldError("classes", f"{file} is no text in UTF-8", CLASSES) from None
+        lines = [line for _, line in lines_of("classes", file)]
+    except FieldError as error:
+        raise FieldError("classes", error.found, CLASSES) from None
+    while lines and not lines[-1]:
+        lines.pop()
     if "" in lines:
         found = f"{file}, line {lines.index('') + 1}: the name is missing"
         raise FieldError("classes", found, CLASSES)

@@ -35,7 +35,7 @@ from trainables.data.shared.splits import (
 )
 from trainables.dataset import Dataset, Header, Progress, RawData, RawSplit, Rows, Samples, nothing
 from trainables.fields import number, path_text, text
-from trainables.files.digest import file_digest
+from trainables.files.given import digest_of
 from trainables.kinds import unit_of
 from trainables.plain import Value
 from trainables.problems import FieldError, nearest
@@ -142,8 +142,8 @@ class RowFiles(Dataset, ABC):
         digest = hashlib.sha256(json.dumps(options, sort_keys=True).encode())
         for file in self._files():
             # In a folder the file name gives the split; a single file may have any name.
-            name = "" if Path(self.path).is_file() else file.relative_to(self.path)
-            digest.update(f"{name} {file_digest(file)}\n".encode())
+            name = file.relative_to(self.path) if Path(self.path).is_dir() else ""
+            digest.update(f"{name} {digest_of('path', file)}\n".encode())
         return digest.hexdigest()
 
     def read(self, progress: Progress = nothing) -> RawData:
@@ -263,7 +263,7 @@ class RowFiles(Dataset, ABC):
 
     def _files(self) -> list[Path]:
         path = Path(self.path)
-        if path.is_file():
+        if path.exists() and not path.is_dir():
             return [path]
         if not path.exists():
             near = [other.name for other in self._inside(path.parent)][:20]

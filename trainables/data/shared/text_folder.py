@@ -59,7 +59,9 @@ def _folders(path: Path) -> list[str]:
 
 
 def _files(folder: Path) -> list[Path]:
-    return sorted(entry for entry in folder.iterdir() if entry.is_file() and entry.name[0] != ".")
+    return sorted(
+        entry for entry in folder.iterdir() if not entry.is_dir() and entry.name[0] != "."
+    )
 
 
 def _has_splits(path: Path, folders: list[str]) -> bool:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainables.metrics.shared.metric import Metric, metrics_in, refuse_twice
 from trainables.own_class import place_of
-from trainables.plugins import Folder, in_a_line, raised_at, stems
+from trainables.plugins import Folder, in_a_line, own_stems, raised_at
 from trainables.problems import FieldError, UserError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class OwnMetric(Metric):
 def own_metrics(folder: Path) -> dict[str, Metric]:
     """The metrics of an extensions folder by name. Raises FieldError at `extensions`."""
     found: dict[str, Metric] = {}
-    for family in stems(folder / "metrics"):
+    for family in own_stems(folder / "metrics"):
         try:
             for metric in _checked(folder / "metrics" / f"{family}.py"):
                 refuse_twice(metric, found)
