@@ -193,7 +193,7 @@ def _aside(found: Results) -> str:
     """Why cross-entropy's default, which ended, is not compared; empty where there is none."""
     reasons = found.ranking.set_aside
     names = [one.name for one in _defaults(found) if one.name in reasons]
-    return f"{names[0]} is set aside" if names else ""
+    return f"its trial {names[0]} is set aside" if names else ""
 
 
 def _words_beside(

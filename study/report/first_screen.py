@@ -55,9 +55,10 @@ def first_screen(
     ]
     if said.next:
         command, does = said.next[0]
+        # A line is broken between words, never after the hyphens of an option.
+        words = " ".join(f"<span>{_text(word)}</span>" for word in command.split(" "))
         parts.append(
-            f'<div class="next"><b>Next</b><code>{_text(command)}</code><span>{_text(does)}</span>'
-            "</div>"
+            f'<div class="next"><b>Next</b><code>{words}</code><span>{_text(does)}</span></div>'
         )
     parts.append(_why(said))
     return f'<div class="screen">{"".join(filter(None, parts))}</div>'
@@ -97,6 +98,8 @@ def _sure(said: Answer) -> str:
     more = [first_upper(rest)] if rest else []
     if said.model is not None and not said.model.test:
         more.append("Measured where it was selected: the best of many looks better than it is.")
+    elif said.verdict == VERDICTS[NOT_TOLD]:
+        more.append("Validation ranks it first; the default may be as good.")
     more += [each for each in said.sentences[2:] if each != said.about]
     if not (strong or more):
         return ""

@@ -16,7 +16,7 @@ from search_spaces import strict_yaml
 from study.answer.answer import answer
 from study.answer.choice import choose
 from study.answer.confirmation import results_of
-from study.answer.said import Answer
+from study.answer.said import NOT_COMPARED, Answer
 from study.store import openings
 from study.store.exports import ExportedModel, note_export
 from study.store.files import stored_predictions
@@ -188,6 +188,13 @@ def test_nll_decides_where_the_objectives_do_not(tmp_path: Path, approved: Appro
         choose(results_of(study)).record == other
         and choose(results_of(study), "knee").record == knee
     )
+
+
+def test_where_the_default_is_set_aside_that_is_said(tmp_path: Path, approved: Approved) -> None:
+    """Cross-entropy's only trial has .90, and .93 is the least that counts."""
+    found = answer(results_of(changed(search(tmp_path), constraints=["accuracy >= 0.93"])))
+    assert (found.verdict, found.default) == (NOT_COMPARED, None)
+    approved(found.about)
 
 
 def test_where_cross_entropy_does_as_well_that_is_said(tmp_path: Path, approved: Approved) -> None:

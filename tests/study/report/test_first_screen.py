@@ -84,7 +84,9 @@ def test_it_names_the_model_how_sure_and_what_is_next(tmp_path: Path) -> None:
     (sure,) = of(made, "unsure")
     strong, more = sure
     assert text(strong) == "Not shown to beat default cross-entropy."
-    assert text(more).startswith("Not told apart in accuracy and ECE. Two seeds failed: ")
+    default = "Validation ranks it first; the default may be as good."
+    told = f"Not told apart in accuracy and ECE. {default} Two seeds failed: "
+    assert text(more).startswith(told)
     assert [text(code) for code in more.iter("code")] == ["calstudy trials x"]
     heading = "Measured on 359 sealed test images, 3 fresh seeds; 95% intervals"
     assert heading in [text(one) for one in of(made, "label")]
