@@ -229,7 +229,7 @@ def test_a_nul_in_an_argument_is_named(words: tuple[str, ...]) -> None:
     """No shell passes one on; `main` can be called from Python."""
     said = here(*words, check=2)
     assert (
-        "a path or a name has no NUL character" in said
+        "a path or a name has no control character" in said
         and said.count("\n") == 1
         and "\0" not in said
     )
