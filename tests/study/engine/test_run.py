@@ -132,7 +132,7 @@ def test_a_copy_and_a_renamed_study_are_refused(tmp_path: Path) -> None:
 
 
 def test_only_the_models_of_the_front_are_kept(tmp_path: Path) -> None:
-    spec = write_spec(tmp_path / "small.yaml", keep_models="front", trials=4)
+    spec = write_spec(tmp_path / "small.yaml", keep_models="front", serve="raw", trials=4)
     here("run", spec, "--storage", tmp_path)
     study = counted_once(tmp_path, 8)
     front = here_json("pareto", "small", "--storage", tmp_path)["front"]
