@@ -67,10 +67,9 @@ def _form_text(study: Study) -> str:
     """Why the models are as trained or have their temperature, where the study says either."""
     if study.serve != EITHER:
         return ""
-    ways = ("are as trained", "with temperatures")
     if study.serves == TEMPERATURE:
-        ways = ("have their temperatures", "as trained")
-    return f" All {ways[0]}: the search's lowest sum is lower so than {ways[1]}."
+        return " All have their temperatures: with them the search's lowest sum is lower."
+    return " All are as trained: with temperatures the search's lowest sum is no lower."
 
 
 def floors_text(values: Values, noun: str) -> str:

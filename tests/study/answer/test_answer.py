@@ -190,6 +190,18 @@ def test_nll_decides_where_the_objectives_do_not(tmp_path: Path, approved: Appro
     )
 
 
+def test_the_form_that_validation_decides_is_said(tmp_path: Path, approved: Approved) -> None:
+    """The sentence follows the answer that the study would give if it had asked for that form."""
+    found = answer(results_of(changed(search(tmp_path), serve="either")))
+    with_form = {
+        form: explained(answer(results_of(changed(search(tmp_path / form), serve=form))), SELECTED)
+        for form in ("raw", "temperature")
+    }
+    said_of_it = explained(found, SELECTED)
+    assert found.serves in with_form and said_of_it.startswith(with_form[found.serves])
+    approved(said_of_it.removeprefix(with_form[found.serves]))
+
+
 def test_where_the_default_is_set_aside_that_is_said(tmp_path: Path, approved: Approved) -> None:
     """Cross-entropy's only trial has .90, and .93 is the least that counts."""
     found = answer(results_of(changed(search(tmp_path), constraints=["accuracy >= 0.93"])))
