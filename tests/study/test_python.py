@@ -224,7 +224,8 @@ def test_what_follows_a_run(tmp_path: Path) -> None:
     assert repr(answer) == f"Answer({answer.sentences[0]!r})" and "90% intervals" in str(answer)
     page = answer._repr_html_()
     assert page.startswith("<style>") and f"</svg>{answer.model.name}</p>" in page
-    assert "<code>study.confirm()</code>" in page and "<svg" in page and "<script" not in page
+    assert "<code><span>study.confirm()</span></code>" in page
+    assert "<svg" in page and "<script" not in page
     front = study.front()
     assert front._repr_html_().count("<th>") == 6 and "<img" in front._repr_html_()
     assert type(front[front.ece < 1]) is pandas.DataFrame
