@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import html
 import json
@@ -30,6 +31,7 @@ SCRIPTS = (
 FIRST = "first_screen.css"
 # What is HTML already.
 MADE = ("first", "drawings")
+LONGEST = 2_000_000  # characters of JSON; a page of 10,000 trials has about 19 million
 
 
 def render(page: Mapping[str, Any]) -> str:
@@ -57,8 +59,7 @@ def render(page: Mapping[str, Any]) -> str:
         "policy": policy,
         "style": style,
         "script": script,
-        # In JSON a `<` is only inside strings; escaped, no `</script>` or `<!--` takes effect.
-        "data": json.dumps(page, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"),
+        **_data(json.dumps(page, allow_nan=False, separators=(",", ":"))),
     }
     # One pass: inserted text is not searched again.
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _part("page.html"))
@@ -91,6 +92,15 @@ def _made(study: Mapping[str, Any], page_id: str) -> str:
     )
     first = f'<div id="{page_id}-first">{study["first"]}</div>' if study.get("first") else ""
     return f'{first}<div id="{page_id}-drawings">{sections}</div>'
+
+
+def _data(text: str) -> dict[str, str]:
+    """The block of the page's data and its type: compressed if it is longer than `LONGEST`."""
+    if len(text) > LONGEST:
+        packed = gzip.compress(text.encode(), 6, mtime=0)
+        return {"type": "application/gzip", "data": base64.b64encode(packed).decode()}
+    # In JSON a `<` is only inside strings; escaped, no `</script>` or `<!--` takes effect.
+    return {"type": "application/json", "data": text.replace("<", "\\u003c")}
 
 
 def _part(name: str) -> str:

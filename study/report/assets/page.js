@@ -1,6 +1,14 @@
 // The page: one section per study, from the embedded data.
 
-const page = JSON.parse(document.getElementById("data").textContent);
+let page;
+
+// The data of a long page are compressed.
+async function embedded() {
+  const { type, textContent } = document.getElementById("data");
+  if (type === "application/json") return textContent;
+  const packed = Uint8Array.from(atob(textContent), (each) => each.charCodeAt(0));
+  return new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+}
 
 // View state of a study: axes, hidden methods, the selected trial. The figures and tables listen for changes.
 function viewOf(study, id) {
@@ -177,4 +185,7 @@ addEventListener("afterprint", () => {
   for (const each of folded) each.open = false;
 });
 
-reloadLater(show());
+embedded().then((text) => {
+  page = JSON.parse(text);
+  reloadLater(show());
+});

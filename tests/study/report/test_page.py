@@ -599,6 +599,21 @@ def test_curves_and_searched_values_are_drawn_in_the_readers_colours(
     assert page.one(axis).value_of_css_property("stroke") != light
 
 
+def test_a_long_page_unpacks_its_data(
+    page: Page, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = page.one(".trials").text
+    monkeypatch.setattr("study.report.html.LONGEST", 0)
+    plain = json.loads(page.one("#data").get_attribute("textContent"))
+    packed = file.with_name("packed.html")
+    write_page(packed, plain)
+    page.open(packed)
+    page.wait(lambda: len(page.all(".fold")) > 0)
+    page.driver.execute_script("document.querySelector('#study-1-trials').open = true")
+    page.wait(lambda: page.one(".trials").text == short)
+    assert 'type="application/gzip"' in packed.read_text()
+
+
 def test_a_page_of_a_running_study_reloads_and_stays_where_it_was(page: Page, file: Path) -> None:
     plain = json.loads(page.one("#data").get_attribute("textContent"))
     plain["studies"][0]["stalled"] = ["focal: it stalled.", "Repeat it with `--trials 12`."]

@@ -2,6 +2,7 @@
 a study could make it run."""
 
 import base64
+import gzip
 import hashlib
 import json
 import math
@@ -409,6 +410,17 @@ def test_a_page_runs_nothing_that_a_study_holds(made):
     assert page.count("</script>") == 2 and "<img" not in page and page.count("<!--") == 0
     (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
     assert json.loads(data)["studies"][0]["unfinished"][0]["reason"] == HOSTILE
+
+
+def test_a_long_page_holds_its_data_compressed(made, monkeypatch):
+    plain = gather_page([gather(*made)], "today")
+    short = render(plain)
+    monkeypatch.setattr("study.report.html.LONGEST", 1000)
+    page = render(plain)
+    block = r'<script type="application/%s" id="data">(.*?)</script>'
+    (packed,) = re.findall(block % "gzip", page, re.S)
+    (text,) = re.findall(block % "json", short, re.S)
+    assert json.loads(gzip.decompress(base64.b64decode(packed))) == json.loads(text)
 
 
 def test_only_the_script_and_style_of_the_page_may_act_and_nobody_is_asked(made):
