@@ -236,7 +236,13 @@ def _beside(
     if seeds < len(default.records):
         of = f" ({seeds_text(study, len(default.records), seeds)})"
     text = f"{default.name} has {values_text(models[default.label].test)} there{of}."
-    return [text, f"Beside it the model is {words_text(words)}." if words else ""]
+    if not words:
+        return [text]
+    return [
+        text,
+        f"Beside it the model is {words_text(words)}. Both are measured on the same"
+        f" {study.recorded.noun}: the difference may be clear where their intervals overlap.",
+    ]
 
 
 def _others(

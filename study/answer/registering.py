@@ -18,4 +18,4 @@ def registering(study: Study, choice: Choice, command: str) -> tuple[str, str]:
         if found == (choice.study.name, choice.record.name, study.serves, by_hand):
             words = ("calstudy", "verify", made.uri, "--tracking", made.tracking)
             return shlex.join(words), "checks it; it is registered"
-    return command, "registers it"
+    return command, "registers it in MLflow"
