@@ -73,6 +73,12 @@ def cells_of(keys: Mapping[str, Any]) -> Cells:
                 entry(value, f"{where}[{place}]", key, folder)
                 for place, value in enumerate(found[where])
             ]
+    matters = found.get("matters")
+    for name in (Path(file).stem for file in files if file.startswith("metrics/")):
+        if not isinstance(matters, Mapping) or name not in matters:
+            what = f"is missing: {name} does not say which difference matters"
+            mend = f"Write matters={{'{name}': 0.01}}: the smallest difference you would act on."
+            raise FieldError(f"matters.{name}", what, mend)
     return Cells(found, files)
 
 
@@ -226,6 +232,8 @@ def _text_of(value: Any) -> str:
                 if first <= code.co_firstlineno <= (node.end_lineno or 0):
                     return inspect.cleandoc("\n" + "".join(lines[first - 1 : node.end_lineno]))
     mend = "Define it in a cell or a file, not at a prompt."
+    if value.__name__ == "<lambda>":
+        mend = "Define it with `def`: its name is that of the method or metric."
     raise FieldError("", f"the source of {value.__name__} cannot be found", mend)
 
 

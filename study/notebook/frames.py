@@ -45,15 +45,20 @@ def numbers_of(frame: Any) -> np.ndarray:
 
 def without_labels(frame: Any, label: str | None) -> tuple[Any, Any]:
     """The other columns, and that of the labels. Raises FieldError if there is none."""
-    names = list(frame.columns)
     if label is None:
-        name = "label" if "label" in names else "..."
+        name = "label" if "label" in list(frame.columns) else "..."
         mend = f'Name its column of labels: data={{"train": frame, "label": "{name}"}}.'
         raise FieldError("", f"is of type {type(frame).__name__}, without labels", mend)
-    if label not in names:
-        raise FieldError("", f"there is no column '{label}'", nearest(label, map(str, names)))
+    return without_column(frame, label)
+
+
+def without_column(frame: Any, name: str) -> tuple[Any, Any]:
+    """The other columns, and that one. Raises FieldError if there is none."""
+    names = list(frame.columns)
+    if name not in names:
+        raise FieldError("", f"there is no column '{name}'", nearest(name, map(str, names)))
     names_of(frame)
-    return frame[[name for name in names if name != label]], frame[label]
+    return frame[[other for other in names if other != name]], frame[name]
 
 
 def check_order(samples: Any, others: Any, what: str) -> None:

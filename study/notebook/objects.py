@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from filelock import FileLock
 
-from study.notebook.frames import check_order
+from study.notebook.frames import check_order, is_frame, without_column
 from study.notebook.named import Columns
 from study.notebook.places import Place
 from study.notebook.samples import numbered, numbered_groups
@@ -51,7 +51,7 @@ PAUSE_ON_A_PIPE = 30.0
 class Given(NamedTuple):
     """Data as a user gives them. options: of the data set that is made of them.
 
-    groups: of each split, or of train.
+    groups: of each split, or of train; of data frames also the name of their column.
     """
 
     splits: dict[str, Any]
@@ -80,7 +80,26 @@ def given_in(data: Any) -> Given | None:
     options.pop("name", None)
     columns = Columns(own.get("image"), own.get("label"))
     classes = _checked_classes(own.get("classes"))
-    return Given(splits, classes, columns, options, own.get("groups"))
+    groups = own.get("groups")
+    if isinstance(groups, str):
+        splits, groups = _without_groups(splits, groups)
+    return Given(splits, classes, columns, options, groups)
+
+
+def _without_groups(
+    splits: Mapping[str, Any], column: str
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The splits without the column of their groups, and the groups of each."""
+    without, groups = {}, {}
+    for name, split in splits.items():
+        frame = _samples_of(split)
+        if not is_frame(frame):
+            found = f"'{column}' is the name of a column, and {name} is no data frame"
+            raise FieldError("groups", found, "Give an array [N] in place of the name.")
+        with under(name):
+            rest, groups[name] = without_column(frame, column)
+        without[name] = rest if split is frame else (rest, *split[1:])
+    return without, groups
 
 
 def _is_plain(value: Any) -> bool:

@@ -62,6 +62,7 @@ class Followed:
         self._echo = echo
         self.output: list[str] = []
         self.message: list[str] = []
+        self.unread = 2  # outputs that have not ended
 
     def take(self, line: str, is_output: bool) -> None:
         if line.startswith(PASSING):
@@ -131,26 +132,35 @@ def _follow(process: subprocess.Popen[bytes], lines: SimpleQueue[Line], followed
     """Show its lines until it has ended; returns how often that was interrupted."""
     interrupts = 0
     kill_at = math.inf
-    unread = 2  # outputs
-    while unread or process.poll() is None:
+    while True:
         try:
-            if time.monotonic() >= kill_at:
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-            line = lines.get(timeout=LOOK_SECONDS if unread else LOOK_SECONDS / 10)
-            if line is None:
-                unread -= 1
-            else:
-                followed.take(*line)
-        except Empty:
-            if process.poll() is not None:  # another process keeps its outputs open
-                break
+            if _has_ended(process, lines, followed, kill_at):
+                return interrupts
         except KeyboardInterrupt:
             interrupts += 1
             kill_at = (math.inf, time.monotonic() + LAST_SECONDS, 0.0)[min(interrupts, 3) - 1]
             if interrupts < 3:
                 process.send_signal(signal.SIGINT)
-    return interrupts
+
+
+def _has_ended(
+    process: subprocess.Popen[bytes], lines: SimpleQueue[Line], followed: Followed, kill_at: float
+) -> bool:
+    """Whether it has ended and its outputs were shown; else shows a line, or waits for one."""
+    if not followed.unread and process.poll() is not None:
+        return True
+    if time.monotonic() >= kill_at:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    try:
+        line = lines.get(timeout=LOOK_SECONDS if followed.unread else LOOK_SECONDS / 10)
+    except Empty:
+        return process.poll() is not None  # another process keeps its outputs open
+    if line is None:
+        followed.unread -= 1
+    else:
+        followed.take(*line)
+    return False
 
 
 def _read(file: IO[bytes], is_output: bool, lines: SimpleQueue[Line]) -> None:

@@ -129,7 +129,8 @@ def test_a_file_has_the_class_that_its_name_asks_for(
 
 
 def test_a_metric_has_the_direction_of_its_objective() -> None:
-    given = {"objectives": ["nll", {"metric": gap, "direction": "maximize"}]}
+    objectives = ["nll", {"metric": gap, "direction": "maximize"}]
+    given: dict[str, Any] = {"objectives": objectives, "matters": {"gap": 0.01}}
     found = cells_of(given)
     assert found.keys["objectives"] == ["nll", {"metric": "gap", "direction": "maximize"}]
     names = run(found.files["metrics/gap.py"])
@@ -147,6 +148,8 @@ def test_a_metric_has_the_direction_of_its_objective() -> None:
         ({"model": gap}, "model", "is the function gap"),
         ({"model": dict}, "model", "dict is no Model"),
         ({"objectives": [{"metric": Net}]}, "objectives[0].metric", "is the class Net"),
+        ({"objectives": [{"metric": gap}]}, "matters.gap", "Write matters={'gap': 0.01}"),
+        ({"methods": [lambda logits, labels: 0]}, "methods[0]", "Define it with `def`"),
     ],
 )
 def test_what_no_file_can_hold_is_refused_by_name(

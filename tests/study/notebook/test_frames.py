@@ -33,6 +33,20 @@ def test_a_frame_and_the_name_of_its_labels(name: str, tmp_path: Path) -> None:
     assert found.test.labels.tolist() == LABELS[:12].tolist()
 
 
+@pytest.mark.parametrize("labels", ["a column", "a pair"])
+def test_the_name_of_the_column_of_groups(labels: str, tmp_path: Path) -> None:
+    patients = [f"patient {number % 7}" for number in range(60)]
+    frame = WHOLE.assign(patient=patients)
+    data: dict[str, Any] = {"train": frame, "test": frame[:12], "label": "kind"}
+    if labels == "a pair":
+        data = {"train": (frame.drop(columns="kind"), SERIES)}
+    found = raw(tmp_path, {**data, "groups": "patient"})
+    expected = raw(tmp_path / "apart", {"train": (FRAME, SERIES), "groups": patients})
+    assert found.columns == tuple("abcde")
+    assert found.train.groups is not None and expected.train.groups is not None
+    assert found.train.groups.tolist() == expected.train.groups.tolist()
+
+
 FIRST = MIXED.index[0]
 REFUSED: dict[str, tuple[Any, str]] = {
     "another order": (
@@ -64,6 +78,14 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a frame without it": (
         {"train": WHOLE, "label": "kin"},
         "train: there is no column 'kin'. Did you mean 'kind'?",
+    ),
+    "a frame without that of the groups": (
+        {"train": WHOLE, "label": "kind", "groups": "patient"},
+        "train: there is no column 'patient'.",
+    ),
+    "the name of groups without a frame": (
+        {"train": (ROWS, LABELS), "groups": "patient"},
+        "groups: 'patient' is the name of a column, and train is no data frame. Give an array",
     ),
     "one column": (
         (FRAME, WHOLE[["kind"]]),

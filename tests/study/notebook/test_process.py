@@ -167,6 +167,27 @@ def test_an_interruption_waits_for_the_end_in_order(tmp_path: Path) -> None:
     assert (tmp_path / "heard").read_text() == "1 heard"
 
 
+def test_so_does_one_that_comes_between_two_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the one that follows does at that moment."""
+
+    class Polled(subprocess.Popen[bytes]):
+        polls = 0
+
+        def poll(self) -> int | None:
+            Polled.polls += 1
+            if Polled.polls == 1:
+                raise KeyboardInterrupt
+            return super().poll()
+
+    monkeypatch.setattr(process.subprocess, "Popen", Polled)
+    program = [sys.executable, "-c", HEEDS, str(tmp_path / "heard")]
+    with pytest.raises(KeyboardInterrupt, match=r"run was stopped\. Run it again: run\(\)"):
+        run_command(["run"], Shown(), "run()", True, program)
+    assert (tmp_path / "heard").read_text() == "1 heard"
+
+
 def test_a_command_whose_lines_cannot_be_shown_is_stopped_in_order(tmp_path: Path) -> None:
     class Broken(Shown):
         def stays(self, line: str) -> None:
