@@ -95,6 +95,7 @@ def export(
         opened.records().named(trial, "--trial")
     from study.answer.choice import refuse_confirmation
     from study.answer.confirmation import results_of, search_of
+    from study.answer.phrases import first_upper
     from study.registry.export import export as export_model
     from study.schema.objective import RAW, TEMPERATURE, read_objectives, searched_for
 
@@ -121,7 +122,7 @@ def export(
         console.say(why[0])
     differs = search.serves_note if asked is None else ""
     _say(found, choice, exported, alias)
-    console.say(by_hand or differs or searched_for(search.objectives))
+    console.say(by_hand or first_upper(differs) or searched_for(search.objectives))
     console.say(
         f"largest difference from the measured probabilities: {exported.largest_difference:.1e}"
     )

@@ -243,6 +243,7 @@ def _why_none(ranking: Ranking) -> str:
 
 def _print(found: Front, knee: TrialRecord) -> None:
     from study.analysis.ranking import set_aside_line
+    from study.answer.phrases import first_upper
     from study.schema.objective import epoch_note
     from study.store.extensions import mended_code
     from study.terminal.tables import front_table
@@ -253,7 +254,10 @@ def _print(found: Front, knee: TrialRecord) -> None:
     ranking = found.ranking
     analysis = found.analysis
     say_afterwards(study)
-    console.print(front_table(found.front, study.objectives, None, analysis, ranking.equals))
+    serves = ranking.deployed.serves
+    console.print(
+        front_table(found.front, study.objectives, None, analysis, ranking.equals, serves)
+    )
     size = study.recorded.shown("validation")
     intervals = "values without intervals"
     if analysis is not None:
@@ -272,7 +276,8 @@ def _print(found: Front, knee: TrialRecord) -> None:
     aside = [set_aside_line(ranking.set_aside), ranking.rules.no_test]
     said = [*(study.recorded.shared or ()), *mended_code(ranking.records)]
     cautions = [f"{caution}." for caution in said]
-    for line in filter(None, [*aside, study.serves_note, *cautions]):
+    serving = first_upper(f"{study.serves_note}.") if study.serves_note else ""
+    for line in filter(None, [*aside, serving, *cautions]):
         console.say(line)
     if note := epoch_note(study.plain.get("result", "last")):
         console.say(f"{note}.")

@@ -289,7 +289,7 @@ def _print(found: Planned) -> None:
     _print_aims(study, found.prepared)
     _print_methods(study)
     if note := serves_note(study.objectives, serves_of(study, found.stored)):
-        console.say(f"{note}.")
+        console.say(f"serving: {note}.")
     if study.budget is not None and found.lacks is None:
         console.say(f"{paid_line(study, found.stored, found.expected)}.")
     if found.predicted is not None:

@@ -195,7 +195,11 @@ def _report_run(outcome: Any, uri: str) -> None:
     if budget_of(study) is not None:
         console.say(budget_line(study, outcome.records))
     if now.ranking.front:
-        console.print(front_table(now.ranking.front, study.objectives, equals=now.ranking.equals))
+        found = now.ranking
+        serves = found.deployed.serves
+        console.print(
+            front_table(found.front, study.objectives, equals=found.equals, serves=serves)
+        )
     console.say(f"study:    {study.directory}")
     console.say(f"tracking: {public_uri(uri)}")
     if outcome.interrupted:

@@ -24,7 +24,7 @@ from study.engine.preparation import prepare_data
 from study.engine.run import RunResult, run_study
 from study.engine.weights import refuse_other_weights
 from study.machines.stopping import Stopping
-from study.schema.errors import LedgerError, SpecError, located
+from study.schema.errors import SpecError, StudyInUse, located
 from study.schema.spec import StudySpec
 from study.schema.uris import TrackingError
 from study.schema.wait import NO_WAIT, Wait
@@ -67,7 +67,7 @@ def choose(search: Study, asked: Asked, display: Display) -> Chosen:
     """What is to be confirmed, checked. Writes nothing but the data's cache. Raises UserError."""
     check_home(search)  # of a copy the test split would be opened once more
     if driver_is_alive(search.directory, search.ledger):
-        raise LedgerError(
+        raise StudyInUse(
             f"{search.directory}: another calstudy process is running this study",
             "Wait until it is done, then confirm.",
         )

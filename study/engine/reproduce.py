@@ -13,7 +13,7 @@ from study.engine.display import Display
 from study.engine.preparation import digest_begun, existing_study, is_trained, prepare_data
 from study.engine.run import run_study
 from study.machines.stopping import Stopping
-from study.schema.errors import LedgerError, SpecError
+from study.schema.errors import SpecError, StudyInUse
 from study.schema.spec import StudySpec
 from study.schema.uris import TrackingError
 from study.schema.wait import NO_WAIT, Wait
@@ -121,10 +121,10 @@ def is_kept(spec: StudySpec, directory: Path, opened: Study | None, has_rows: bo
 
 
 def refuse_driver(directory: Path, ledger: str | None) -> None:
-    """Raise LedgerError while another process runs the study."""
+    """Raise StudyInUse while another process runs the study."""
     if driver_is_alive(directory, ledger):
         found = f"{directory}: another calstudy process is running this study"
-        raise LedgerError(found, "Wait until it is done, then run the same command again.")
+        raise StudyInUse(found, "Wait until it is done, then run the same command again.")
 
 
 def refuse_search(spec: StudySpec, file_name: str) -> None:

@@ -94,7 +94,7 @@ def draw_front(
 
     figure = new_figure()
     axes = figure.add_subplot()
-    outside = _set_axes(axes, finished, front, objectives[:2])
+    outside = _set_axes(axes, finished, front, objectives[:2], ringed)
     height = PLOT_HEIGHT
     if len(objectives) == 1:
         axes.set_yticks(range(len(styles)), list(styles))
@@ -195,8 +195,10 @@ def _set_axes(
     finished: Sequence[TrialRecord],
     front: Sequence[TrialRecord],
     objectives: Sequence[Objective],
+    ringed: TrialRecord | None,
 ) -> set[str]:
-    """Set limits, ticks and labels of one or two axes; returns the trials that lie outside."""
+    """Set limits, ticks and labels of one or two axes; returns the trials that lie outside, which
+    the ringed one never does."""
     values = np.array(
         [[record.metrics[objective.metric] for objective in objectives] for record in finished]
     )
@@ -207,6 +209,8 @@ def _set_axes(
     shown = np.all(
         [in_reach(s * v, s * f) for s, v, f in zip(signs, values.T, best.T, strict=True)], axis=0
     )
+    if ringed is not None:
+        shown |= [record.name == ringed.name for record in finished]
     outside = np.full(len(values), False)
     sides: list[tuple[Axis, Callable[[float, float], object]]]
     sides = [(axes.xaxis, axes.set_xlim), (axes.yaxis, axes.set_ylim)]

@@ -44,6 +44,10 @@ class TryAgain(UserError):
     """The machine, the cluster or a server is not ready: try again later. Exit code 75."""
 
 
+class StudyInUse(LedgerError, TryAgain):
+    """Another process runs the study."""
+
+
 @contextmanager
 def located(file_name: str, path: str = "") -> Iterator[None]:
     """FieldErrors raised inside become SpecErrors of the file, under the path."""

@@ -128,8 +128,8 @@ def serves_note(
     validation did, of EITHER.
     """
     if serves == EITHER:
-        either = "its registered models are as trained or have their temperatures"
-        return f"serve: either: {either}, decided on validation"
+        either = "models are registered as trained or with their temperatures"
+        return f"{either}, as validation decides (serve: either)"
     sought = [one.metric for one in objectives]
     optimized = ", ".join(sought)
     served = [one.metric for one in served_objectives(objectives, serves)]
@@ -141,9 +141,10 @@ def serves_note(
     if set(served) <= set(sought):
         return ""
     said = "either, decided on validation" if decided else serves
-    models = f"serve: {said}: its registered models have {', '.join(served)}"
+    how = "with their temperatures" if serves == TEMPERATURE else "as trained"
+    models = f"models are registered {how} (serve: {said}) and have {', '.join(served)}"
     asked = f"the search optimizes {optimized}" if own else f"{optimized} were asked for"
-    return f"{models}, while {asked}"
+    return f"{models}; {asked}"
 
 
 def epoch_note(result: str) -> str:

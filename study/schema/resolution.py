@@ -33,15 +33,14 @@ def resolution_line(spec: StudySpec, samples: int, noun: str) -> str:
     for name in names:
         if name in HALF_WIDTHS:
             label = describe(name).label
-            widths = [half_width(name, samples, place) for place in range(len(ACCURACIES))]
-            resolved.append(f"±{_listed([f'{width:.3f}' for width in widths])} in {label}")
+            widths = [half_width(name, samples, place) for place in (0, -1)]
+            resolved.append(f"±{widths[0]:.3f} to {widths[-1]:.3f} in {label}")
             matters = spec.matters.get(name) or described()[name].smallest(2) or 0.01
-            needed = [_rounded(samples * (width / matters) ** 2) for width in widths]
-            counts = _listed([f"{count:,}" for count in needed])
-            enough.append(f"for {matters:g} in {label} about {counts} {noun}")
+            least, most = (_rounded(samples * (width / matters) ** 2) for width in widths)
+            enough.append(f"for {matters:g} in {label} about {least:,} to {most:,} {noun}")
     if not resolved:
         return ""
-    at = _listed([f"{accuracy:g}" for accuracy in ACCURACIES])
+    at = f"{ACCURACIES[0]:g} to {ACCURACIES[-1]:g}"
     return (
         f"{samples:,} validation {noun} resolve {_and(resolved)} between two networks of accuracy"
         f" {at}; {_and(enough)}"
@@ -57,10 +56,6 @@ def _rounded(count: float) -> int:
     """The count to two digits: it is an estimate."""
     step = 10 ** max(0, len(str(int(count))) - 2)
     return int(round(count / step) * step)
-
-
-def _listed(words: list[str]) -> str:
-    return f"{', '.join(words[:-1])} or {words[-1]}"
 
 
 def _and(words: list[str]) -> str:

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, TextIO
 
-from study.schema.errors import LedgerError
+from study.schema.errors import LedgerError, StudyInUse
 from study.store.journal import journal_path
 from study.store.journal_repair import check_journal
 from trainables.files.regular import KINDS, read_regular
@@ -136,7 +136,7 @@ def _take(file: IO[str], path: Path, holder: str) -> None:
             # `driver_is_alive` of a reader holds the lock for an instant.
             if patience:
                 time.sleep(0.05)
-    raise LedgerError(
+    raise StudyInUse(
         f"{path.parent}: another calstudy process is running this study ({holder})",
         "Wait for it or stop it.",
     )

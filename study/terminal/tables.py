@@ -11,7 +11,7 @@ from rich.text import Text
 
 from study.analysis.states import WORDS, Counts, done
 from study.schema.matters import matters_in
-from study.schema.objective import Objective
+from study.schema.objective import RAW, TEMPERATURE, Objective, as_served
 from study.store.trials import TrialRecord
 from study.terminal.layout import Table
 from trainables import metrics
@@ -62,10 +62,13 @@ def front_table(
     rows: int | None = None,
     analysis: Analysis | None = None,
     equals: Mapping[str, Sequence[str]] | None = None,
+    serves: str = RAW,
 ) -> Table:
     """The front by the first objective, best first; with `analysis`, also intervals and shares.
 
-    equals: the trials with equal predictions, by the name of the one that stands for them.
+    equals: the trials with equal predictions, by the name of the one that stands for them. serves:
+    how models are registered: where they get a temperature, the table says that its values are
+    without.
     """
     shown = records[:rows]
     more = f", {len(shown)} of {len(records)}" if len(shown) < len(records) else ""
@@ -79,7 +82,9 @@ def front_table(
     if analysis is not None:
         shares = {name: f"{share:.0%}" for name, share in analysis.shares.items()}
         columns[">share"] = [shares.get(record.name, "-") for record in shown]
-    title = f"front (validation{more})"
+    without = any(as_served(one.metric, serves) != one.metric for one in objectives)
+    before = ", before temperatures" if without and serves == TEMPERATURE else ""
+    title = f"front (validation{before}{more})"
     made = Table("trial", *columns, ">samples seen", "values", title=title)
     for place, record in enumerate(shown):
         values = (column[place] for column in columns.values())

@@ -21,7 +21,7 @@ function frontOf(trials, x, y) {
 // The range of an axis. Unless `all` is set it leaves out trials so much worse than most of the front that they would
 // squash it. (A trial at chance accuracy is often perfectly calibrated, and so on the front.) `ends`: for each trial on
 // the front, its value and the ends of its interval. `margin`: to either side, a fraction of the range.
-function extent(values, ofFront, better, all, ends, margin = 0.06) {
+function extent(values, ofFront, better, all, ends, always, margin = 0.06) {
   let [low, high] = [Math.min(...values), Math.max(...values)];
   if (!all && better && ofFront.length) {
     const sign = better === "higher" ? -1 : 1;
@@ -32,7 +32,7 @@ function extent(values, ofFront, better, all, ends, margin = 0.06) {
     if (worse.length) {
       const reach = REACH * Math.max(quantile(ofFront.map((value) => sign * value - best), 0.5), quantile(worse, 0.25));
       const kept = values.filter((value, k) => costs[k] - best <= reach);
-      [low, high] = [Math.min(...kept), Math.max(...kept)];
+      [low, high] = [Math.min(...kept, ...always), Math.max(...kept, ...always)];
     }
   }
   for (const end of ends.filter(([value]) => value >= low && value <= high).flat()) {
@@ -159,8 +159,9 @@ function drawFront(page, study, view, width) {
     return drawn;
   }
   const spanned = counted.length ? counted : known;
+  const taken = counted.find((trial) => trial.name === study.answer?.trial); // it never lies outside the axes
   const reach = (measure) => extent(spanned.map(measure.of), front.map(measure.of), measure.better, view.all,
-    front.map((trial) => [measure.of(trial), ...(measure.interval(trial) ?? [])]));
+    front.map((trial) => [measure.of(trial), ...(measure.interval(trial) ?? [])]), taken ? [measure.of(taken)] : []);
   const [[xLow, xHigh], [yLow, yHigh]] = [reach(x), reach(y)];
   drawn.toX = scale(xLow, xHigh, box.left, box.right);
   drawn.toY = scale(yLow, yHigh, box.bottom, box.top);
@@ -179,7 +180,6 @@ function drawFront(page, study, view, width) {
     s("g", { "clip-path": `url(#${clip})` }, cross),
     bars, s("g", { "clip-path": `url(#${clip})` }, frontLine(drawn, front, view)), drawn.ring, marks, drawn.cursor);
   drawn.cursor.setAttribute("clip-path", `url(#${clip})`);
-  const taken = inside.find((trial) => trial.name === study.answer?.trial);
   if (taken) svg.append(s("text", { class: "take", x: drawn.toX(x.of(taken)) + 14, y: drawn.toY(y.of(taken)) + 18 }, TAKE));
 
   const onFront = new Set(front);

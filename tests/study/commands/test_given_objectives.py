@@ -153,8 +153,8 @@ def test_a_temperature_is_served_where_these_say_so(tmp_path: Path, storage: Pat
     seen = seen_by(replace(seen, plain={**seen.plain, "serve": "raw"}), objectives)
     assert [one.metric for one in seen.served] == ["accuracy", "ece"]
     assert seen.serves_note == (
-        "serve: raw: its registered models have accuracy, ece, while accuracy, ts_ece were asked"
-        " for"
+        "models are registered as trained (serve: raw) and have accuracy, ece;"
+        " accuracy, ts_ece were asked for"
     )
 
 

@@ -188,6 +188,13 @@ def test_one_of_the_front_that_guesses_does_not_squash_the_rest():
     assert figure.axes[0].get_xlim()[0] > 0.5
 
 
+def test_the_ringed_one_never_lies_outside():
+    far = trial("focal", 100, 0.1, 0.0)
+    figure = draw_front([*study(), far], BOTH, "t", ringed=far)
+    assert "outside" not in caption(figure)
+    assert figure.axes[0].get_xlim()[0] < 0.1
+
+
 def test_in_reach_by_hand():
     """Six times what half of the front takes, 1 from the best value, 0."""
     values = np.array([0.0, 1.0, 1.0, 1.0, 5.9, 6.1, 90.0])
