@@ -199,13 +199,23 @@ def _ends(found: Interval | None) -> tuple[str, str]:
     return bounds(found), "" if found.floor is None else floor_text(found.floor)
 
 
-def post_hoc_table(rows: dict[str, dict[str, float]]) -> Table:
-    """One row per post-hoc calibration; `fitted` is the temperature fitted on the whole file."""
-    columns = [name for name in rows["none"] if name != "fitted"]
-    made = Table("post-hoc, cross-fitted", *(f">{name}" for name in columns), ">temperature")
+def post_hoc_tables(rows: dict[str, dict[str, float]]) -> list[Table]:
+    """One row per post-hoc calibration, and each less the temperature's; `fitted` is the
+    temperature fitted on the whole file."""
+    from study.uncertainty.calibrators import DECIDING, NONE, REFERENCE, less_text
+
+    columns = [name for name in metrics.ESSENTIAL if name in rows[NONE]]
+    made = Table(
+        "post-hoc, cross-fitted",
+        *(f">{name}" for name in (*columns, "temperature", "classes changed")),
+    )
+    less = Table("less the temperature's", *(f">{name}" for name in DECIDING))
     for name, row in rows.items():
-        made.add_row(name, *(_number(row.get(column)) for column in (*columns, "fitted")))
-    return made
+        numbers = (_number(row.get(column)) for column in (*columns, "fitted"))
+        made.add_row(name, *numbers, f"{row['changed']:,}")
+        if name != REFERENCE:
+            less.add_row(name, *(less_text(row, metric) for metric in DECIDING))
+    return [made, less]
 
 
 def by_class_table(rows: pandas.DataFrame, title: str) -> Table:
