@@ -384,7 +384,8 @@ def _gathered(study: Study, bootstrap: int, level: float) -> tuple[Plain, int]:
         found["maps"] = maps
         notes += [problem] if problem else []
     if taken is not None and not alive:
-        found["calibrators"] = _calibrators(study, taken, bootstrap, level)
+        serves = now.ranking.deployed.serves
+        found["calibrators"] = _calibrators(taken, serves, bootstrap, level)
     found |= {
         "answer": said,
         "first": first,
@@ -394,12 +395,12 @@ def _gathered(study: Study, bootstrap: int, level: float) -> tuple[Plain, int]:
     return found, lacking
 
 
-def _calibrators(study: Study, taken: Choice, bootstrap: int, level: float) -> Plain | None:
+def _calibrators(taken: Choice, serves: str, bootstrap: int, level: float) -> Plain | None:
     """Of the trial that the answer names; None where its predictions cannot be read."""
     from study.report.page_calibrators import shown_calibrators
 
     try:
-        return shown_calibrators(taken, study.serves, bootstrap, level)
+        return shown_calibrators(taken, serves, bootstrap, level)
     except FieldError:  # which the notes say
         return None
 

@@ -218,6 +218,24 @@ def post_hoc_tables(rows: dict[str, dict[str, float]]) -> list[Table]:
     return [made, less]
 
 
+def calibrated_table(scores: Mapping[str, Mapping[str, Any]], served: str) -> Table | None:
+    """One row per model and calibrator on test, less the model as `served`; None without any."""
+    from study.uncertainty.calibrators import DECIDING
+
+    heads = (f">{name}" for name in (*DECIDING, "classes changed"))
+    made = Table("on test", "calibrator", *heads, title=f"less the model {served}, over seeds")
+    for model, of in scores.items():
+        for name, row in of.items():
+            cells = []
+            for metric in (*(f"{each}_less" for each in DECIDING), "changed"):
+                mean, std = row[metric]["mean"], row[metric]["std"]
+                form = "{:.1f}" if metric == "changed" else "{:+.4f}"
+                spread = "" if std is None else f" ± {form.format(std).lstrip('+')}"
+                cells.append(form.format(mean) + spread)
+            made.add_row(model, name, *cells)
+    return made if any(scores.values()) else None
+
+
 def by_class_table(rows: pandas.DataFrame, title: str) -> Table:
     """One row a class, as `study.evaluation.by_class` has them."""
     from study.uncertainty.forms import difference_text, value_text
