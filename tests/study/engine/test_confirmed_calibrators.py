@@ -67,7 +67,7 @@ def test_named_before_the_first_opening_they_are_scored(
     assert "less the model as trained, over seeds" in text and "vector_scaling" in text
     said = here(*WORDS, "--calibrators", "structured_matrix", "--storage", tmp_path, check=2)
     assert said == (
-        "calstudy: --calibrators: structured_matrix: test was opened 8 times before it was named."
+        "--calibrators: structured_matrix: test was opened 8 times before it was named."
         " Leave it out; `calstudy export --calibrator` says what it changes on validation.\n"
     )
     assert len(opened) == 8

@@ -131,7 +131,7 @@ def test_no_calibrator_is_of_pixels(storage: Path) -> None:
     words = ("export", "small", "--name", "m", "--calibrator", "structured_vector")
     said = here(*words, "--storage", storage, check=2)
     assert said == (
-        "calstudy: --calibrator: small classifies pixels, and a calibrator is of whole samples."
+        "--calibrator: small classifies pixels, and a calibrator is of whole samples."
         " Leave it out.\n"
     )
 

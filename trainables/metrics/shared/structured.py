@@ -1,6 +1,6 @@
 """Structured vector and matrix scaling: softmax(W log q + b), with a ridge towards the identity.
 
-Berta et al. 2025; the calibrators that CalArena (2026) ranks first.
+Berta, Holzmüller, Jordan & Bach 2026; the calibrators that CalArena (2026) ranks first.
 """
 
 from __future__ import annotations
@@ -109,22 +109,25 @@ def fit_structured(logits: Tensor, labels: Tensor, temperature: float, form: str
     spread = probs * (1 - probs) / len(logs)
     curvature = summed(spread, logs**2)
     unit = 1 / np.sqrt(curvature + 2 * ridge)
+    off = np.empty_like(logs)  # filled at each step
 
     def loss_and_slope(steps: np.ndarray) -> tuple[float, np.ndarray]:
         away = unit * steps
         weight, bias = parts(centre + away)
-        off = logs @ weight.T if is_matrix else logs * weight
-        off += bias
-        off -= off.max(axis=1, keepdims=True)
+        if is_matrix:
+            np.matmul(logs, weight.T, out=off)
+        else:
+            np.multiply(logs, weight, out=off)
+        np.add(off, bias, out=off)
+        np.subtract(off, off.max(axis=1, keepdims=True), out=off)
         own = off[truth]
         total = np.exp(off, out=off).sum(axis=1)
-        off /= total[:, None]
-        off[truth] -= 1
-        off /= len(logs)
+        np.multiply(off, (1 / (total * len(logs)))[:, None], out=off)
+        off[truth] -= 1 / len(logs)
         loss = float((np.log(total) - own).mean() + ridge @ away**2)
         return loss, unit * (summed(off, logs) + 2 * ridge * away)
 
-    options = {"maxiter": 5000, "maxfun": 10_000, "ftol": 0, "gtol": 1e-9}
+    options = {"maxiter": 5000, "maxfun": 10_000, "maxcor": 20, "ftol": 0, "gtol": 1e-9}
     found = minimize(
         loss_and_slope, np.zeros_like(centre), jac=True, method="L-BFGS-B", options=options
     )
