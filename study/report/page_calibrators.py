@@ -31,11 +31,14 @@ def shown_calibrators(choice: Choice, serves: str, resamples: int, level: float)
         found = calibrators(
             predictions, names, resamples=resamples, level=level, reference=reference
         )
+    ships = "; `calstudy export --calibrator` registers a structured one"
+    if choice.study.recorded.marked:
+        ships = ""
     return {
         "said": (
             f"{choice.record.name} on validation, cross-fitted: each less the model"
             f" {IN_WORDS[serves]}, with paired intervals. Below 0 is better. None of them was"
-            " selected; `calstudy export --calibrator` registers a structured one."
+            f" selected{ships}."
         ),
         "rows": [
             [name, *(less_text(row, metric) for metric in DECIDING), f"{row['changed']:,}"]
