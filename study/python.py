@@ -299,6 +299,7 @@ class Study:
         at_most: int | None = None,
         trainings: int | None = None,
         defaults: bool = False,
+        calibrators: Sequence[str] = (),
         address: str | None = None,
         wait: str | None = None,
         nodes: int | None = None,
@@ -312,7 +313,7 @@ class Study:
 
         top: so many; pareto: the front; each: each method's best; trials: these; default: the front
         and `candidates` lowest sums. seeds: of each; default: a race, with until, at_most,
-        trainings and defaults as of `calstudy confirm`. wait, nodes, slots: as of `run`.
+        trainings, defaults and calibrators as of `calstudy confirm`. wait, nodes, slots: `run`'s.
         """
         options = option_words(
             top=top,
@@ -325,6 +326,7 @@ class Study:
             at_most=at_most,
             trainings=trainings,
             defaults=defaults,
+            calibrators=",".join(calibrators) or None,
             address=address,
             wait=wait,
             nodes=nodes,
@@ -398,6 +400,7 @@ class Study:
         trial: str | None = None,
         pick: str | None = None,
         temperature: bool | None = None,
+        calibrator: str | None = None,
         objectives: str | Sequence[str] | None = None,
         tracking: str | None = None,
     ) -> str:
@@ -406,14 +409,8 @@ class Study:
         Default: the model that `answer` names. objectives: what you selected the trial for, for its
         card.
         """
-        options = option_words(
-            name=name,
-            alias=alias,
-            trial=trial,
-            pick=pick,
-            objectives=in_commas(objectives),
-            tracking=tracking,
-        )
+        options = option_words(name=name, alias=alias, trial=trial, pick=pick, tracking=tracking)
+        options += option_words(calibrator=calibrator, objectives=in_commas(objectives))
         lines = self._of_study("export", [*options, *served_words(temperature)])
         found = re.search(rf"models:/{re.escape(name)}/\d+", "\n".join(lines))
         assert found is not None

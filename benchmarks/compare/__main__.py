@@ -61,6 +61,16 @@ def gain(theirs: Callable[[Tensor, Tensor], Tensor], ours: post_hoc.Fit) -> Quan
     return value
 
 
+def fitted_nll(form: str) -> Quantity:
+    """The NLL of the fitted set, calibrated."""
+
+    def value(logits: Tensor, labels: Tensor) -> Tensor:
+        calibrate = post_hoc.FITS[form](logits, labels)
+        return scores.negative_log_likelihood(calibrate(logits), labels)
+
+    return value
+
+
 def none(logits: Tensor, labels: Tensor) -> float:
     return 0.0
 
@@ -90,6 +100,20 @@ UNBOUNDED = {name: "no finite minimum: ours stops at .01 or 1000"
 NEGATIVE = {
     name: "a negative temperature: the classes turned round"
     for name in ("all wrong", "two samples")
+}
+SEEN = {
+    **{name: "refused: a label for each class is needed" for name in ("ties", "absent class")},
+    "two samples": "refused: five are needed",
+    **{name: UNBOUNDED[name] for name in ("all right", "all wrong", "underflow")},
+}
+CUT = {
+    **{name: "cuts probabilities off at 1e-16" for name in (*APART,)},
+    **{"all right": UNBOUNDED["all right"], **NEGATIVE},
+}
+SHORT = {
+    "*": "its fit, in float32, stops short of the optimum",
+    **UNBOUNDED,
+    **{name: "cuts log-probabilities off at -87" for name in (*APART,)},
 }
 ONE_SIDED = {
     name: "ours is 0 where all are right or all wrong" for name in ("all right", "all wrong")
@@ -154,6 +178,13 @@ POST_HOC = [
         peers.probmetrics_temperature, UNBOUNDED),
     Row("NLL that its temperature gains on ours", "torch-uncertainty", none,
         gain(peers.torch_uncertainty_temperature, post_hoc.temperature_by_nll), NEGATIVE),
+    Row("NLL that its temperature gains on ours", "scikit-learn", none,
+        gain(peers.scikit_learn_temperature, post_hoc.temperature_by_nll), SEEN),
+    Row("NLL that its temperature gains on ours", "netcal", none,
+        gain(peers.netcal_temperature, post_hoc.temperature_by_nll), CUT),
+    *(Row(f"nll after {form}", "probmetrics", fitted_nll(form),
+        partial(peers.probmetrics_structured, kind=kind), SHORT)
+      for form, kind in (("structured_vector", "svs"), ("structured_matrix", "sms"))),
     Row("NLL that its vector scaling gains on ours", "torch-uncertainty", none,
         gain(peers.torch_uncertainty_vector, partial(post_hoc.fit_vector_scaling, prior=0)),
         {name: "its fit ends in NaN" for name in ("certain", "a few certain")}),

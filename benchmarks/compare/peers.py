@@ -10,8 +10,13 @@ import relplot
 import torch
 from netcal.metrics import ACE, ECE, MCE, MMCE
 from netcal.regularization import DCAPenalty, MMCEPenalty
+from netcal.scaling import TemperatureScaling
+from probmetrics.calibrators.logistic import SMSCalibrator, SVSCalibrator
 from probmetrics.calibrators.temperature_scaling import TemperatureScalingCalibrator
 from probmetrics.distributions import CategoricalLogits
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.frozen import FrozenEstimator
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 from torch_uncertainty.losses.classification import (
@@ -236,6 +241,49 @@ def probmetrics_temperature(logits: Tensor, labels: Tensor) -> float:
     fitted = TemperatureScalingCalibrator()
     fitted.fit_torch(CategoricalLogits(logits), labels)
     return 1 / float(fitted.invtemp_)
+
+
+def probmetrics_structured(logits: Tensor, labels: Tensor, kind: str) -> float:
+    """The NLL, on what it was fitted to, of svs or sms."""
+    calibrator = {"svs": SVSCalibrator, "sms": SMSCalibrator}[kind](print_init_info=False)
+    calibrator.fit_torch(CategoricalLogits(logits), labels)
+    probs = calibrator.predict_proba_torch(CategoricalLogits(logits)).get_probs()
+    return float(torch.nn.functional.nll_loss(probs.double().log(), labels))
+
+
+def netcal_temperature(logits: Tensor, labels: Tensor) -> Tensor:
+    """Calibrated logits."""
+    probs = probabilities(logits).numpy()
+    is_binary = probs.shape[1] == 2
+    given = probs[:, 1] if is_binary else probs
+    found = TemperatureScaling().fit(given, labels.numpy()).transform(given)
+    both = np.stack([1 - found, found], axis=1) if is_binary else found
+    return torch.from_numpy(both.astype(float)).log()
+
+
+class Scored(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A classifier whose scores are its samples, the logits."""
+
+    def __init__(self, num_classes: int = 2) -> None:
+        self.num_classes = num_classes
+        self.classes_ = np.arange(num_classes)
+
+    def fit(self, rows: np.ndarray, labels: np.ndarray) -> Scored:
+        return self
+
+    def predict(self, rows: np.ndarray) -> np.ndarray:
+        return rows.argmax(axis=1)
+
+    def decision_function(self, rows: np.ndarray) -> np.ndarray:
+        return rows[:, 1] - rows[:, 0] if self.num_classes == 2 else rows
+
+
+def scikit_learn_temperature(logits: Tensor, labels: Tensor) -> Tensor:
+    """Calibrated logits."""
+    frozen = FrozenEstimator(Scored(logits.shape[1]))
+    fitted = CalibratedClassifierCV(frozen, method="temperature")
+    fitted.fit(logits.numpy(), labels.numpy())
+    return torch.from_numpy(fitted.predict_proba(logits.numpy())).log()
 
 
 def torch_label_smoothing(logits: Tensor, labels: Tensor, epsilon: float) -> float:

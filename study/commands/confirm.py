@@ -256,6 +256,7 @@ def _both_ways(search: Study) -> list[str]:
 
 
 def _json(found: Confirmation, sizes: Sizes) -> dict[str, object]:
+    from study.answer.calibrated import on_test
     from study.answer.confirmation import default_texts, moments
     from study.answer.raced import how_it_ended
 
@@ -287,6 +288,7 @@ def _json(found: Confirmation, sizes: Sizes) -> dict[str, object]:
         "front_on_test": _front_on_test(found),
         "shrinkage_compares": sizes.compared or None,
         "race": how_it_ended(found),
+        "calibrators": on_test(found) or None,
     }
 
 
@@ -311,8 +313,10 @@ def _front_on_test(found: Confirmation) -> list[str]:
 
 
 def _print(found: Confirmation, sizes: Sizes) -> None:
+    from study.answer.calibrated import on_test
     from study.answer.confirmation import default_notes
     from study.answer.raced import how_it_ended
+    from study.terminal.tables import calibrated_table
     from study.uncertainty.intervals import floor_note
 
     search = found.search
@@ -333,6 +337,8 @@ def _print(found: Confirmation, sizes: Sizes) -> None:
     _print_both(found, sizes)
     for name in dict.fromkeys(chain(*(row.shifts for row in found.rows))):
         _print_shift(found, name)
+    if (calibrated := calibrated_table(on_test(found), IN_WORDS[search.serves])) is not None:
+        console.print(calibrated)
     serves = search.serves
     other = other_than(serves)
     searched = "" if found.study.confirms_itself else f"; {searched_for(search.objectives)}"

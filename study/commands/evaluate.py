@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from study.evaluation.files import Columns
     from study.evaluation.given import Given
     from study.evaluation.measure import Say
+    from study.uncertainty.calibrators import Rows
     from trainables.outputs.predictions import Normalized, Predictions
 
 BINS = 15
@@ -76,7 +77,7 @@ class Found:
     own: Evaluation
     other: Evaluation | None
     between: Comparison | None
-    post_hoc: dict[str, dict[str, float]]
+    post_hoc: Rows
     apart: dict[str, float]  # how well uncertainty separates the samples of `ood`
 
 
@@ -266,7 +267,7 @@ def _found(asked: Request, say: Say) -> Found:
         between = own.difference(other)
     predictions = given.predictions
     with one_torch_thread():
-        post_hoc = _post_hoc(predictions, asked, say)
+        post_hoc = _post_hoc(own, asked, say)
         apart = {} if asked.ood is None else _apart(predictions, asked, asked.ood)
     return Found(own, other, between, post_hoc, apart)
 
@@ -296,25 +297,11 @@ def _normalized(asked: Request, file: Path) -> Normalized | None:
     )
 
 
-def _post_hoc(predictions: Predictions, asked: Request, say: Say) -> dict[str, dict[str, float]]:
-    """{fit: its cross-fitted metrics; for a temperature, also the one fitted on the whole file}."""
+def _post_hoc(own: Evaluation, asked: Request, say: Say) -> Rows:
+    """The calibrators' numbers, if asked for."""
     if not asked.post_hoc:
         return {}
-    from trainables.metrics.shared import post_hoc
-    from trainables.metrics.shared.temperature_of_ece import fit_temperature_by_ece
-
-    logits = predictions.logits
-    labels = predictions.labels
-    probs = predictions.probs
-    rows = {"none": metrics.measure(logits, labels, metrics.ESSENTIAL, asked.bins, probs=probs)}
-    for name, fit in post_hoc.FITS.items():
-        say(f"post-hoc calibration: {name}")
-        calibrated = post_hoc.cross_fitted(logits, labels, fit=fit, groups=predictions.groups)
-        rows[name] = metrics.measure(calibrated, labels, metrics.ESSENTIAL, asked.bins)
-    for name, scaling in post_hoc.TEMPERATURES.items():
-        rows[name]["fitted"] = scaling(logits, labels).temperature
-    rows["temperature_of_ece"]["fitted"] = fit_temperature_by_ece(logits, labels)
-    return rows
+    return own.calibrators(asked.bins, say)
 
 
 def _apart(predictions: Predictions, asked: Request, ood: Path) -> dict[str, float]:
@@ -368,7 +355,8 @@ def _plain_of(asked: Request, found: Evaluation) -> dict[str, object]:
 
 
 def _print(asked: Request, found: Found) -> None:
-    from study.terminal.tables import by_class_table, metrics_table, post_hoc_table
+    from study.terminal.tables import by_class_table, metrics_table, post_hoc_tables
+    from trainables.metrics.shared.structured import MATRIX, MOST_CLASSES
 
     for file, each in ((asked.file, found.own), (asked.other, found.other)):
         if each is not None:
@@ -379,7 +367,10 @@ def _print(asked: Request, found: Found) -> None:
         for line in found.between.lines:
             console.say(line)
     if found.post_hoc:
-        console.print(post_hoc_table(found.post_hoc))
+        for table in post_hoc_tables(found.post_hoc):
+            console.print(table)
+        if MATRIX not in found.post_hoc:
+            console.say(f"{MATRIX} is for at most {MOST_CLASSES} classes.")
     if found.apart:
         console.print(metrics_table(found.apart, title=f"out of distribution: {asked.ood}"))
 

@@ -42,6 +42,11 @@ if TYPE_CHECKING:
     default=None,
     help="Serve the network with its temperature, or as trained; default: what the study serves.",
 )
+@click.option(
+    "--calibrator",
+    type=click.Choice(["structured_vector", "structured_matrix"]),
+    help="Apply this instead, fitted on validation: a version beside the selected one.",
+)
 @objectives_option
 @interval_option
 @storage_option
@@ -53,6 +58,7 @@ def export(
     name: str,
     alias: str | None,
     temperature: bool | None,
+    calibrator: str | None,
     objectives: str | None,
     level: float,
     storage: str | None,
@@ -71,6 +77,10 @@ def export(
     card shows the test results of all seeds. accuracy~best: not significantly worse than the best
     on validation. knee: the compromise on the Pareto front.
 
+    --calibrator registers the model with structured scaling, fitted on the whole validation split,
+    as a version of its own; card and output say what it changes, cross-fitted, beside the model as
+    it was selected. No alias of a selected version moves to it.
+
     --objectives accuracy,nll, with --trial: its card says that it was selected by hand for these,
     given afterwards.
     """
@@ -80,9 +90,14 @@ def export(
     from study.store.given import Given, selected_by_hand
     from study.store.home import check_home
     from study.store.study import open_study
+    from trainables.problems import FieldError
 
     if trial is not None and pick is not None:
         raise click.UsageError("use one of --trial and --pick.")
+    if calibrator is not None and temperature is not None:
+        raise click.UsageError(
+            "--calibrator takes the place of a temperature. Leave out --temperature and --raw."
+        )
     check_names(name, alias)
     if objectives is not None and trial is None:
         raise click.UsageError(
@@ -91,6 +106,9 @@ def export(
         )
     opened = open_study(study, storage)
     check_home(opened)
+    if calibrator is not None and opened.recorded.marked:
+        marked = f"{opened.name} classifies pixels, and a calibrator is of whole samples"
+        raise FieldError("--calibrator", marked, "Leave it out.")
     if trial is not None:
         opened.records().named(trial, "--trial")
     from study.answer.choice import refuse_confirmation
@@ -117,7 +135,7 @@ def export(
         steps("computing the answer")
         why = _why(found, choice, level) if is_default else ()
         steps("exporting the model and checking it")
-        exported = export_model(choice, name, alias, uri, asked, why, level, by_hand)
+        exported = export_model(choice, name, alias, uri, asked, why, level, by_hand, calibrator)
     if why:
         console.say(why[0])
     differs = search.serves_note if asked is None else ""
@@ -127,12 +145,13 @@ def export(
         f"largest difference from the measured probabilities: {exported.largest_difference:.1e}"
     )
     where = public_uri(opened.tracking_as_given(tracking) or uri)
-    note_export(
-        search.directory,
-        ExportedModel(
-            choice.study.name, exported.trial, exported.serves, exported.uri, where, by_hand
-        ),
-    )
+    if calibrator is None:  # what `answer` calls registered is as it was selected
+        note_export(
+            search.directory,
+            ExportedModel(
+                choice.study.name, exported.trial, exported.serves, exported.uri, where, by_hand
+            ),
+        )
     words = ("calstudy", "verify", exported.uri, "--tracking", str(where))
     console.say(f"check it: {shlex.join(words)}")
 
@@ -150,6 +169,9 @@ def _say(found: Results, choice: Choice, exported: Exported, alias: str | None) 
         console.say(f"{choice.record.name} is set aside in the study: {reason}.")
     for line in unfinished_lines(found):
         console.say(line)
+    if exported.calibrated:
+        console.say(exported.calibrated)
+        return
     measured = choice.record.metrics
     other = other_than(exported.serves)
     note = {exported.serves: "served", other: f"--{other} serves it"}

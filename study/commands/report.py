@@ -383,6 +383,9 @@ def _gathered(study: Study, bootstrap: int, level: float) -> tuple[Plain, int]:
         maps, problem = _maps(study, taken, now.ranking.front)
         found["maps"] = maps
         notes += [problem] if problem else []
+    if taken is not None and not alive:
+        serves = now.ranking.deployed.serves
+        found["calibrators"] = _calibrators(taken, serves, bootstrap, level)
     found |= {
         "answer": said,
         "first": first,
@@ -390,6 +393,16 @@ def _gathered(study: Study, bootstrap: int, level: float) -> tuple[Plain, int]:
         "refused": bootstrap > 0 and analysis is None,
     }
     return found, lacking
+
+
+def _calibrators(taken: Choice, serves: str, bootstrap: int, level: float) -> Plain | None:
+    """Of the trial that the answer names; None where its predictions cannot be read."""
+    from study.report.page_calibrators import shown_calibrators
+
+    try:
+        return shown_calibrators(taken, serves, bootstrap, level)
+    except FieldError:  # which the notes say
+        return None
 
 
 def _maps(

@@ -47,7 +47,7 @@ class Asked:
     `candidates` with the lowest sums.
 
     seeds: of each. Without it they race: until, at_most, trainings as in `Race`. defaults: whether
-    other defaults than cross-entropy's join.
+    other defaults than cross-entropy's join. calibrators: scored on test too.
     """
 
     top: int | None = None
@@ -60,6 +60,7 @@ class Asked:
     at_most: int | None = None
     trainings: int | None = None
     defaults: bool = False
+    calibrators: tuple[str, ...] = ()
 
     @property
     def anything(self) -> bool:

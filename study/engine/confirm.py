@@ -8,7 +8,7 @@ The only file that opens the sealed test split. Nothing is ever selected on it.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from study.answer.calibrated import check_names
 from study.answer.confirmation import results_of, search_of
 from study.engine.candidates import Asked, check_own, confirming_spec, confirms_itself
 from study.engine.confirm_work import Chosen
@@ -28,7 +29,12 @@ from study.schema.errors import SpecError, StudyInUse, located
 from study.schema.spec import StudySpec
 from study.schema.uris import TrackingError
 from study.schema.wait import NO_WAIT, Wait
-from study.store.confirmed import record_openings, record_seeds
+from study.store.confirmed import (
+    check_calibrators,
+    record_calibrators,
+    record_openings,
+    record_seeds,
+)
 from study.store.driver_lock import driver_is_alive, driver_lock
 from study.store.extensions import refuse_changed_code
 from study.store.files import checked_file, stored_classifier, stored_predictions
@@ -72,6 +78,8 @@ def choose(search: Study, asked: Asked, display: Display) -> Chosen:
             "Wait until it is done, then confirm.",
         )
     found = results_of(search)
+    check_names(asked.calibrators, len(search.recorded.classes))
+    check_calibrators(search, asked.calibrators)
     is_own = confirms_itself(found)
     if is_own:
         check_own(found, asked)
@@ -92,7 +100,7 @@ def choose(search: Study, asked: Asked, display: Display) -> Chosen:
         raise SpecError(spec.name, "data", *why)
     refuse_other_weights(spec, search.recorded.weights, spec.name)
     read_shifts(spec, prepared)  # a set is refused before anything is trained
-    return Chosen(found, spec, is_own, race)
+    return Chosen(found, spec, is_own, race, asked.calibrators)
 
 
 def confirm(
@@ -137,7 +145,7 @@ def confirm(
         return outcome, None
     with stopping.deferred(), display.steps() as step:
         step("measuring on the test split")
-        opened = measure(outcome.study, stopping)
+        opened = measure(outcome.study, stopping, chosen.calibrators)
     if opened:
         how = ", once each"
         if vain := came_to_nothing(outcome.study):
@@ -221,8 +229,9 @@ def read_shifts(spec: StudySpec, prepared: Prepared) -> dict[str, tuple[str, Shi
     return found
 
 
-def measure(study: Study, stopping: Stopping | None = None) -> int:
+def measure(study: Study, stopping: Stopping | None = None, calibrators: Sequence[str] = ()) -> int:
     """Measure each complete trial on test, then on the shift sets; returns the number of openings.
+    calibrators: recorded before the first one.
 
     What was measured is not measured again. A kill between an opening and its result leaves an
     opening without a result; the next run opens again. So does a stop after which one model takes
@@ -236,6 +245,7 @@ def measure(study: Study, stopping: Stopping | None = None) -> int:
     with driver_lock(study.directory, spec.ledger), _locked_search(study) as search:
         # Before any opening: no result on test can decide what is measured.
         shifts = read_shifts(spec, prepared)
+        record_calibrators(search, calibrators)
         log = TestAccessLog.of(study, search)
         evaluator = ModelEvaluator(study, prepared, device, log)
         finished = log.ledger.trials().complete

@@ -36,12 +36,14 @@ class Work:
 @dataclass(frozen=True)
 class Chosen:
     """What is confirmed. spec: that retrains it; the study's own where `is_own`: it has no search,
-    and its own trials are measured. race: how seeds are given out; None: each row has as many."""
+    and its own trials are measured. race: how seeds are given out; None: each row has as many.
+    calibrators: scored on test too."""
 
     found: Results
     spec: StudySpec
     is_own: bool
     race: Race | None = None
+    calibrators: tuple[str, ...] = ()
 
     def work(self) -> Work:
         before = self.found.confirmation

@@ -17,6 +17,7 @@ from study.uncertainty.intervals import LEVEL, Floor, percent
 from study.uncertainty.resampling import known_groups
 from trainables import metrics as ours
 from trainables.kinds import count_of
+from trainables.machine import one_torch_thread
 from trainables.problems import FieldError
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from study.evaluation.comparison import Comparison
+    from study.uncertainty.calibrators import Rows
 
 TS = ours.AFTER_TEMPERATURE
 HIGHEST = 0.999  # level of intervals, which takes 5,000 resamples
@@ -112,6 +114,24 @@ class Evaluation:
         from study.evaluation.by_class import table
 
         return table(self.given, self.level, self.numbers.resamples)
+
+    def post_hoc(self) -> pandas.DataFrame:
+        """One row a post-hoc calibrator, cross-fitted, with the columns of
+        `study.uncertainty.calibrators.compared`. Raises FieldError with weights."""
+        import pandas
+
+        return pandas.DataFrame.from_dict(self.calibrators(), orient="index")
+
+    def calibrators(self, bins: int = BINS, say: Say = lambda doing: None) -> Rows:
+        """{calibrator: its numbers}. Raises FieldError with weights."""
+        from study.uncertainty.calibrators import calibrators
+
+        if self.given.weights is not None:
+            raise FieldError("weights", "a calibrator has no weighted form", "Leave them out.")
+        level = self.level or LEVEL
+        resamples = self.numbers.resamples
+        with one_torch_thread():
+            return calibrators(self.given.predictions, (), bins, resamples, level=level, say=say)
 
     @property
     def counted(self) -> str:

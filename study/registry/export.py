@@ -11,6 +11,7 @@ import torch
 
 from study.answer.choice import Choice
 from study.answer.confirmation import search_of
+from study.registry.calibrated import calibrator_facts, calibrator_line
 from study.registry.model_card import Facts, confirmed_facts, confirmed_floors
 from study.registry.names import ExportError, check_names
 from study.registry.upload import (
@@ -42,6 +43,7 @@ from trainables.loading.frozen import features_of
 from trainables.loading.vocabulary import VOCABULARY
 from trainables.machine import versions
 from trainables.metrics import scores
+from trainables.metrics.shared.post_hoc import by_structured
 from trainables.outputs.classifier import predicted
 from trainables.outputs.predictions import Predictions
 from trainables.plain import Value
@@ -71,6 +73,7 @@ class Exported:
     metrics: dict[str, float | None]  # of the registered probabilities on the validation split
     largest_difference: float
     created: bool  # False: it already existed
+    calibrated: str = ""  # what is said of its calibrator, if it has one
 
     @property
     def uri(self) -> str:
@@ -87,12 +90,14 @@ def export(
     answer: Sequence[str] = (),
     level: float = LEVEL,
     by_hand: str = "",
+    calibrator: str | None = None,
 ) -> Exported:
     """Register the trial's model as a version of `name`, or find that; point `alias` to it.
 
     serves: TEMPERATURE or RAW; None: as the search says. answer: its sentences. level: of the
     card's intervals, for a seed of a confirmation. by_hand: for what objectives, given
-    afterwards, its user selected it; for card and tags. Raises ExportError if the model does not
+    afterwards, its user selected it; for card and tags. calibrator: applied in place of what it
+    was selected with. Raises ExportError if the model does not
     reproduce the measured probabilities, or cannot be registered, or if `alias` would lose its
     temperature unasked; as `confirmed_facts` does.
     """
@@ -107,10 +112,12 @@ def export(
         if serves is None:
             search = choice.confirmation.search if choice.confirmation else search_of(study)
             serves = search.serves
-            if serves == RAW and alias is not None:
+            if serves == RAW and alias is not None and calibrator is None:
                 _check_alias(client, name, alias)
         run = run_of(client, study, choice.record)
-        candidate = _candidate(study, choice.record, serves, confirmed, answer)
+        if calibrator is not None and alias is not None:
+            _refuse_moving(client, name, alias, calibrator)
+        candidate = _candidate(study, choice.record, serves, confirmed, answer, calibrator)
         version, is_new = register_once(client, study, run, candidate, name)
         if alias is not None and alias not in version.aliases:
             client.set_registered_model_alias(name, alias, version.version)
@@ -123,7 +130,19 @@ def export(
         metrics=json.loads(version.tags[PREFIX + "metrics"]),
         largest_difference=candidate.difference,
         created=is_new,
+        calibrated=calibrator_line(candidate.facts),
     )
+
+
+def _refuse_moving(client: MlflowClient, name: str, alias: str, calibrator: str) -> None:
+    """Raise ExportError if the alias points to a version as it was selected."""
+    held = version_at(client, name, alias)
+    if held is not None and PREFIX + "calibrator" not in held.tags:
+        raise ExportError(
+            f"alias {alias}: {name}/{held.version} is a model as it was selected, and {calibrator}"
+            " was not selected; nothing was registered",
+            f"Name another alias, such as {alias}-calibrated.",
+        )
 
 
 def _check_alias(client: MlflowClient, name: str, alias: str) -> None:
@@ -146,8 +165,10 @@ def _candidate(
     serves: str,
     confirmed: Facts,
     answer: Sequence[str],
+    calibrator: str | None,
 ) -> Candidate:
-    """The model as served. confirmed: what its facts say of a confirmation.
+    """The model as served. confirmed: what its facts say of a confirmation. calibrator: in place
+    of what is served.
 
     Raises ExportError unless it gives the measured probabilities.
     """
@@ -161,8 +182,13 @@ def _candidate(
         raise ExportError(f"{record.name}: {error}") from None
     stored = stored_predictions(study, record, keep=True)
     classifier, temperature = stored_classifier(study, record, prepared)
-    if serves == RAW:
+    if serves == RAW or calibrator is not None:
         classifier.temperature.fill_(1.0)
+    calibrated = {}
+    if calibrator is not None:
+        fitted = by_structured(stored.logits, stored.labels, calibrator)
+        classifier.calibrator = fitted
+        calibrated = calibrator_facts(stored, calibrator, fitted, serves)
     samples = split.images
     logits_of = classifier.logits
     if config.model.frozen:  # the exported graph, which is asked too, proves them
@@ -171,7 +197,7 @@ def _candidate(
         logits_of = classifier.network.head
     with torch.inference_mode():
         logits = predicted(logits_of, samples, split.positions)
-        probs = (logits / classifier.temperature).softmax(dim=-1).numpy()
+        probs = classifier.probs(logits).numpy()
     difference = _agreement(record, Predictions(logits, split.labels, by_network=True), stored)
     facts = {
         "study": study.spec.name,
@@ -209,7 +235,7 @@ def _candidate(
         facts["columns"] = list(inputs.columns)
     if record.extensions:
         facts["extensions"] = record.extensions
-    facts |= {name: found for name, found in confirmed.items() if found}
+    facts |= {name: found for name, found in confirmed.items() if found} | calibrated
     return Candidate(classifier, split, probs, difference, record, facts, answer, vocabulary)
 
 

@@ -17,6 +17,7 @@ from jinja2 import Environment, PackageLoader
 from study.answer.choice import Choice, median_seed
 from study.answer.networks import networks_on_test
 from study.answer.phrases import first_upper
+from study.registry.calibrated import calibrator_line
 from study.schema.markdown import Markdown, as_code, as_sentence, as_text
 from study.schema.objective import (
     Objective,
@@ -80,6 +81,7 @@ def card(facts: Facts, name: str, answer: Sequence[str] = ()) -> str:
     context = {
         **facts,
         **confirmed_part(facts),
+        "calibrated": calibrator_line(facts),
         "name": name,
         "answer": answer,
         "uri": f"models:/{name}/VERSION",
@@ -246,7 +248,7 @@ def confirmed_part(facts: Facts) -> Facts:
         before = "-" if searched is None else _figure(searched.get(name))
         validation = [seed["validation"][name] for seed in seeds if name in seed["validation"]]
         test = _over([found[name][0] for found in tests]) if tests else "not measured"
-        means.append((_named(name, serves), before, _over(validation), test))
+        means.append((_named(name, facts), before, _over(validation), test))
     shown = ("accuracy", "ece", metrics.AFTER_TEMPERATURE + "ece", as_served("nll", serves))
     each = []
     for seed in seeds:
@@ -266,7 +268,7 @@ def confirmed_part(facts: Facts) -> Facts:
         "rest_of_study": searched is None and whose != OWN_SETTINGS,
         "means": means,
         "level": percent(level),
-        "shown": [_named(name, serves) for name in shown],
+        "shown": [_named(name, facts) for name in shown],
         "each": each,
         "floor_note": first_upper(floor_note(level)),
     }
@@ -281,9 +283,10 @@ def _in_pairs(found: Mapping[str, float]) -> list[str]:
     return [name for name in names if name in found]
 
 
-def _named(metric: str, serves: str) -> str:
-    is_served = changes_with_temperature(metric) and as_served(metric, serves) == metric
-    return in_words(metric) + " (served)" * is_served
+def _named(metric: str, facts: Facts) -> str:
+    is_served = changes_with_temperature(metric) and as_served(metric, facts["serves"]) == metric
+    word = " (selected)" if "calibrator" in facts else " (served)"
+    return in_words(metric) + word * is_served
 
 
 def _over(values: Sequence[float]) -> str:

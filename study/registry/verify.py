@@ -47,6 +47,7 @@ from trainables.loading.cache import (
     why_other,
 )
 from trainables.metrics.binned import equal_mass_index, equal_width_index
+from trainables.metrics.shared.structured import NAMES, tensors_digest
 from trainables.plugins import changed_files, use_extensions
 from trainables.problems import joined
 
@@ -201,13 +202,15 @@ def examine(
         prepared, split = _validation(record, code, storage)
         model = load_registered(directory)
         probs = predict_registered(model, split.images, split.positions)
-        applied = float(model.get_raw_model().get_buffer("temperature"))  # type: ignore[no-untyped-call]
+        raw: Any = model.get_raw_model()  # type: ignore[no-untyped-call]
+        applied = float(raw.get_buffer("temperature"))
         if probs.shape != reference.shape:
             shapes = f"{list(probs.shape)}, the registered {list(reference.shape)}"
             raise NotVerified(f"its probabilities have shape {shapes}.")
         written = {key: tag_value(value) for key, value in record.items()}
         changed = [key for key in written if version.tags.get(PREFIX + key) != written[key]]
-        served = 1.0 if record["serves"] == RAW else record["temperature"]
+        is_one = record["serves"] == RAW or "calibrator" in record
+        served = 1.0 if is_one else record["temperature"]
         is_registered = probabilities_digest(reference) == record["probabilities_sha256"]
         checks, flipped, values = compare(probs, reference, split.labels, record["metrics"])
         first = [
@@ -220,6 +223,10 @@ def examine(
             found = (file_digest(directory / WORDS), prepared.vocabulary)
             others = sum(digest != known for digest in found)
             first.append(_check("vocabularies with a different digest", others, 0))
+        if known := record.get("calibration", {}).get("sha256"):
+            tensors = {name: raw.get_buffer(f"calibrator.{name}") for name in NAMES}
+            others = int(tensors_digest(tensors) != known)
+            first.append(_check("calibrators with a different digest", others, 0))
         sizes = len(split.labels), record.get("num_images", 0)
         report = VerifyReport(uri, (*first, *checks), *sizes, flipped, values)
         if keep is not None and report.ok:

@@ -6,6 +6,7 @@ A study without a search is its own confirmation: its trials are measured, and n
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 from study.store.recorded import Opened
 from study.store.study import Study, open_directory, record_facts
 from study.store.trials import TrialRecord, Trials
+from trainables.problems import FieldError
 
 SUFFIX = "-confirm"
 RESTORE = "Restore that folder"
@@ -56,6 +58,25 @@ def matters_at_opening(search: Study) -> dict[str, float]:
     """What mattered in each objective when its test split was opened; of a study that was not
     opened, what does now."""
     return search.recorded.matters_at_opening or search.matters
+
+
+def check_calibrators(search: Study, names: Sequence[str]) -> None:
+    """Raise FieldError if test was opened before these calibrators were recorded."""
+    known = search.recorded.calibrators_at_opening or []
+    late = [name for name in names if name not in known]
+    if late and (count := recorded_openings(search)):
+        times = f"{count:,} time{'s' * (count != 1)}"
+        found = f"{', '.join(late)}: test was opened {times} before it was named"
+        mend = "Leave it out; `calstudy export --calibrator` says what it changes on validation."
+        raise FieldError("--calibrators", found, mend)
+
+
+def record_calibrators(directory: Path, names: Sequence[str]) -> None:
+    """Write which calibrators are scored on test, until it is opened. Under the search's lock."""
+    search = open_directory(directory, directory.name)
+    check_calibrators(search, names)
+    if names and not recorded_openings(search):
+        record_facts(directory, search, calibrators_at_opening=list(names))
 
 
 def missing_confirmation(study: Study, found: Study | None = None) -> str | None:

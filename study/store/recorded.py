@@ -96,6 +96,7 @@ class Recorded(Record):
     pruned: bool | None = None  # models are gone on purpose: `calstudy slim`
     confirmation: Opened | None = None  # before the first opening of test
     matters_at_opening: dict[str, float] | None = None  # in each objective, at the first one
+    calibrators_at_opening: list[str] | None = None  # scored on test: named before the first one
     race: Race | None = None  # of a confirmation; None: each row has as many seeds
 
     def unit_in(self, split: str) -> str | None:

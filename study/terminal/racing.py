@@ -33,11 +33,13 @@ _LIMITS = {
 
 
 def race_options(command: Callable[..., None]) -> Callable[..., None]:
-    """--candidates, --until, --at-most, --trainings and --defaults, beside --seeds; the command
-    gets them as `race`, by name."""
+    """--candidates, --until, --at-most, --trainings, --defaults and --calibrators, beside --seeds;
+    the command gets them as `race`, by name."""
 
     @functools.wraps(command)
-    def racing(*, seeds: int | None, defaults: bool, **others: Any) -> None:
+    def racing(
+        *, seeds: int | None, defaults: bool, calibrators: str | None, **others: Any
+    ) -> None:
         race = {name: others.pop(name) for name in _LIMITS}
         given = [name for name, value in race.items() if value is not None and name != "candidates"]
         if seeds is not None and given:
@@ -45,8 +47,12 @@ def race_options(command: Callable[..., None]) -> Callable[..., None]:
                 f"--{given[0].replace('_', '-')} is for a race, and with --seeds all candidates get"
                 " as many. Leave out one of them."
             )
-        command(seeds=seeds, race={**race, "defaults": defaults}, **others)
+        named = tuple(name.strip() for name in (calibrators or "").split(",") if name.strip())
+        asked = {**race, "defaults": defaults, "calibrators": named}
+        command(seeds=seeds, race=asked, **others)
 
+    words = "Score these on test too, such as structured_vector; named before it is first opened."
+    racing = click.option("--calibrators", metavar="NAMES", help=words)(racing)
     words = "In a race: retrain each method's default too."
     racing = click.option("--defaults", is_flag=True, help=words)(racing)
     for name, (metavar, of, words) in _LIMITS.items():

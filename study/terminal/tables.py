@@ -204,13 +204,41 @@ def _ends(found: Interval | None) -> tuple[str, str]:
     return bounds(found), "" if found.floor is None else floor_text(found.floor)
 
 
-def post_hoc_table(rows: dict[str, dict[str, float]]) -> Table:
-    """One row per post-hoc calibration; `fitted` is the temperature fitted on the whole file."""
-    columns = [name for name in rows["none"] if name != "fitted"]
-    made = Table("post-hoc, cross-fitted", *(f">{name}" for name in columns), ">temperature")
+def post_hoc_tables(rows: dict[str, dict[str, float]]) -> list[Table]:
+    """One row per post-hoc calibration, and each less the temperature's; `fitted` is the
+    temperature fitted on the whole file."""
+    from study.uncertainty.calibrators import DECIDING, NONE, REFERENCE, less_text
+
+    columns = [name for name in metrics.ESSENTIAL if name in rows[NONE]]
+    made = Table(
+        "post-hoc, cross-fitted",
+        *(f">{name}" for name in (*columns, "temperature", "classes changed")),
+    )
+    less = Table("less the temperature's", *(f">{name}" for name in DECIDING))
     for name, row in rows.items():
-        made.add_row(name, *(_number(row.get(column)) for column in (*columns, "fitted")))
-    return made
+        numbers = (_number(row.get(column)) for column in (*columns, "fitted"))
+        made.add_row(name, *numbers, f"{row['changed']:,}")
+        if name != REFERENCE:
+            less.add_row(name, *(less_text(row, metric) for metric in DECIDING))
+    return [made, less]
+
+
+def calibrated_table(scores: Mapping[str, Mapping[str, Any]], served: str) -> Table | None:
+    """One row per model and calibrator on test, less the model as `served`; None without any."""
+    from study.uncertainty.calibrators import DECIDING
+
+    heads = (f">{name}" for name in (*DECIDING, "classes changed"))
+    made = Table("on test", "calibrator", *heads, title=f"less the model {served}, over seeds")
+    for model, of in scores.items():
+        for name, row in of.items():
+            cells = []
+            for metric in (*(f"{each}_less" for each in DECIDING), "changed"):
+                mean, std = row[metric]["mean"], row[metric]["std"]
+                form = "{:.1f}" if metric == "changed" else "{:+.4f}"
+                spread = "" if std is None else f" ± {form.format(std).lstrip('+')}"
+                cells.append(form.format(mean) + spread)
+            made.add_row(model, name, *cells)
+    return made if any(scores.values()) else None
 
 
 def by_class_table(rows: pandas.DataFrame, title: str) -> Table:

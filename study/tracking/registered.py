@@ -61,14 +61,14 @@ def recorded_digests(tags: Mapping[str, str]) -> Mapping[str, str]:
 
 def facts_of(tags: Mapping[str, str]) -> tuple[str | None, ...]:
     """The facts two versions of a name must not share: trial's files, what is served, confirmation,
-    for what it was selected by hand.
+    for what it was selected by hand, a calibrator.
 
     A version without digests of its files is another: nobody can tell whether they are the ones
     registered.
     """
     keys = ("id", "trial", "model_sha256", "predictions_sha256", "confirmed", "serves")
     same = (tags.get(PREFIX + key) for key in (*keys, "selected_for"))
-    return (*same, "digests" if ARTIFACTS in tags else None)
+    return (*same, tags.get(PREFIX + "calibrator"), "digests" if ARTIFACTS in tags else None)
 
 
 def unfinished(

@@ -17,7 +17,15 @@ from tests import references
 from tests.golden import GOLDEN, INPUTS
 from trainables import metrics
 
-ROWS = ["none", "temperature", "temperature_by_nll", "temperature_of_ece", "vector_scaling"]
+ROWS = [
+    "none",
+    "temperature",
+    "temperature_by_nll",
+    "temperature_of_ece",
+    "vector_scaling",
+    "structured_vector",
+    "structured_matrix",
+]
 
 
 def run(capsys: CaptureFixture[str], *words: object) -> tuple[int, str, str]:
@@ -162,13 +170,7 @@ def test_every_metric_is_shown(capsys: CaptureFixture[str], files: dict[str, Pat
         "accuracy_above_99",
         "ts_accuracy_above_99",
     }
-    assert list(found["post_hoc"]) == [
-        "none",
-        "temperature",
-        "temperature_by_nll",
-        "temperature_of_ece",
-        "vector_scaling",
-    ]
+    assert list(found["post_hoc"]) == ROWS
     _, shown, _ = run(capsys, files["B"], "--all")
     assert all(name in shown for name in metrics.described() if name != "accuracy_above_99")
 

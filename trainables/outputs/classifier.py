@@ -31,7 +31,7 @@ class Classifier(nn.Module):
 
     A sample is an image's pixels, in 0..255, or a row of numbers, as its data set gives them, or
     int32 numbers of words, which are not normalised. A network on the CPU is taken over, not
-    copied. mean, std: per channel, or per column.
+    copied. mean, std: per channel, or per column. calibrator: takes the temperature's place.
     """
 
     mean: Tensor
@@ -54,6 +54,7 @@ class Classifier(nn.Module):
         self.register_buffer("mean", across(mean, kind))
         self.register_buffer("std", across(std, kind))
         self._is_worded = kind in WORDED
+        self.calibrator: nn.Module | None = None
         self.register_buffer("temperature", torch.tensor(temperature, dtype=torch.float32))
         self.eval()
 
@@ -66,7 +67,14 @@ class Classifier(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """images: [N, C, H, W] or [N, D] -> probabilities [N, K]; per position [N, K, H, W]."""
-        return (self.logits(images) / self.temperature).softmax(dim=1)
+        return self.probs(self.logits(images))
+
+    def probs(self, logits: Tensor) -> Tensor:
+        """The probabilities of logits [N, K], float32; per position [N, K, H, W]."""
+        if self.calibrator is not None:
+            calibrated: Tensor = self.calibrator(logits)
+            return calibrated.softmax(dim=1).float()
+        return (logits / self.temperature).softmax(dim=1)
 
     def save(self, path: Path) -> str:
         """Write the weights to `path` atomically; returns the file's sha256."""

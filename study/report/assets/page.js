@@ -58,6 +58,7 @@ function section(study, place) {
       some ? `any two of ${view.measures.length} measures; the reliability diagram of any trial` : ""],
     some && ["trials", "Trials", [trialTable(page, study, view)], `${countText(study.trials.length)} complete${aside ? `, ${countText(aside)} of them set aside` : ""}`],
     study.maps?.length > 0 && ["maps", "Four images", mapsSection(study), "what the model makes of their pixels"],
+    study.calibrators && ["calibrators", "Other calibrators", calibratorsSection(study.calibrators), "vector and structured scaling of the model to take"],
     ["search", "Search", [
       document.getElementById(`${id}-drawings`),
       sub("noise", "Noise floor", some ? noiseSection(page, study, view) : null),
@@ -87,6 +88,15 @@ function mapsSection(study) {
       "two drawn by the seed. Pixels without a label are grey."),
     ...study.maps.map(({ source, alt, caption }) => h("figure", { class: "map" },
       h("img", { src: source, alt }), h("figcaption", { class: "small" }, caption))),
+  ];
+}
+
+// Post-hoc calibrators for the model to take, each less the model as it is served.
+function calibratorsSection({ said, rows }) {
+  return [
+    h("p", {}, withCode(said)),
+    scrolled("Post-hoc calibrators", h("table", { class: "numbers" }, head(["calibrator", "NLL", "Brier score", "ECE", "classes changed"]),
+      h("tbody", {}, rows.map(([name, ...cells]) => row(name, cells))))),
   ];
 }
 

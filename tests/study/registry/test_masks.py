@@ -127,6 +127,15 @@ def test_it_gives_each_pixel_probabilities_which_are_the_measured_ones(storage: 
     assert facts["metrics"]["miou"] == pytest.approx(miou, abs=1e-6)
 
 
+def test_no_calibrator_is_of_pixels(storage: Path) -> None:
+    words = ("export", "small", "--name", "m", "--calibrator", "structured_vector")
+    said = here(*words, "--storage", storage, check=2)
+    assert said == (
+        "--calibrator: small classifies pixels, and a calibrator is of whole samples."
+        " Leave it out.\n"
+    )
+
+
 def test_a_server_is_asked_for_one_image(storage: Path) -> None:
     """As `mlflow models serve` does it."""
     image = cached(storage)[3, :3]

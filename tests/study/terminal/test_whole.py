@@ -332,7 +332,11 @@ def test_evaluate(predictions: Path, width: int | None) -> None:
     found = here_json(*words)
     rows = metric_rows(found["metrics"])
     for name, of in found["post_hoc"].items():
-        rows.append([name, *(f"{value:.6f}" for value in of.values())])
+        measured = [f"{of[metric]:.6f}" for metric in ("accuracy", "nll", "brier", "ece")]
+        temperature = f"{of['fitted']:.6f}" if "fitted" in of else "-"
+        rows.append([name, *measured, temperature, str(of["changed"])])
+        if name != "temperature":
+            rows.append([name, *(f"{of[f'{each}_less']:+.4f}" for each in ("nll", "brier", "ece"))])
     assert_whole(shown(*words), rows + metric_rows(found["out_of_distribution"]), width)
 
 

@@ -1,4 +1,7 @@
-"""Post-hoc calibration: temperature and vector scaling. Guo et al. 2017, Section 4.2."""
+"""Post-hoc calibration: temperature and vector scaling. Guo et al. 2017, Section 4.2.
+
+Structured scaling is in `structured`.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from torch import Tensor
 
 from trainables.groups import folds_of
 from trainables.metrics.shared.parts import in_parts
+from trainables.metrics.shared.structured import FORMS, Structured, fit_structured
 from trainables.metrics.shared.temperature_of_ece import behind_top, fit_temperature_by_ece
 
 # Without a prior, temperatures outside mean that all of the fit set is correct (T -> 0) or wrong (T
@@ -387,11 +391,17 @@ def by_temperature_of_ece(logits: Tensor, labels: Tensor) -> TemperatureScaling:
     return TemperatureScaling(fit_temperature_by_ece(logits, labels))
 
 
+def by_structured(logits: Tensor, labels: Tensor, form: str) -> Structured:
+    """Structured scaling, after the temperature of least NLL. form: of FORMS."""
+    return fit_structured(logits, labels, fit_temperature_by_nll(logits, labels), form)
+
+
 TEMPERATURES = {"temperature": by_temperature, "temperature_by_nll": temperature_by_nll}
 FITS: dict[str, Fit] = {
     **TEMPERATURES,
     "temperature_of_ece": by_temperature_of_ece,
     "vector_scaling": fit_vector_scaling,
+    **{form: functools.partial(by_structured, form=form) for form in FORMS},
 }
 FOLDS = 5
 
