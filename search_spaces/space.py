@@ -5,13 +5,14 @@ optimizer.lr: {low: 0.01, high: 0.5, log: true}        a float on a log scale
 method.margin: {low: 0, high: 20, step: 0.5}           a float on a grid
 batch_size: {low: 32, high: 256, int: true, log: true}
 optimizer.name: {choices: [sgd, adamw]}
+optimizer.momentum: {low: 0.5, high: 0.99, when: {optimizer.name: sgd}}    searched only there
 optimizer.momentum: 0.9                                a plain value is fixed, not searched
 
 A file's `defaults:` are settings to try first: values by path, and beside them `status:` and `by:`.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -25,11 +26,13 @@ from optuna.distributions import (
 )
 
 from search_spaces import strict_yaml
+from search_spaces.conditions import When
 from trainables.plain import Plain, Value
 from trainables.plugins import stems
 from trainables.problems import FieldError, nearest
 
-RANGE_KEYS = ("low", "high", "log", "step", "int")
+WHEN = "when"
+RANGE_KEYS = ("low", "high", "log", "step", "int", WHEN)
 FILE_KEYS = ("source", "space", "defaults")
 # A default is published for a loss as we normalise it, or transferred from another loss or role.
 STATUSES = ("published", "transferred", "ours")
@@ -45,7 +48,25 @@ class Pin:
     value: Value
 
 
-Entry = BaseDistribution | Pin
+@dataclass(frozen=True)
+class Conditional:
+    """A range that is searched only where choices have one of these values."""
+
+    of: BaseDistribution
+    when: When
+
+
+Entry = BaseDistribution | Pin | Conditional
+
+
+def range_of(entry: BaseDistribution | Conditional) -> BaseDistribution:
+    """The range alone."""
+    return entry.of if isinstance(entry, Conditional) else entry
+
+
+def when_of(entry: Entry) -> When:
+    """Where it is searched; empty: everywhere."""
+    return entry.when if isinstance(entry, Conditional) else {}
 
 
 @dataclass(frozen=True)
@@ -119,6 +140,7 @@ def read_space_file(path: Path) -> SpaceFile:
     if not isinstance(space, dict):
         raise FieldError("space", f"must be a mapping from path to range, got {space!r}")
     entries = {path: parse_entry(f"space.{path}", entry) for path, entry in space.items()}
+    check_order(entries, "space")
     given = plain.get("defaults", [{}])
     if not isinstance(given, list):
         raise FieldError("defaults", f"must be a list of settings, got {given!r}")
@@ -156,7 +178,12 @@ def _read_default(where: str, plain: Any, entries: dict[str, Entry]) -> Default:
 
 
 def parse_entry(path: str, plain: Plain) -> Entry:
-    """The distribution of a range, or the Pin of a plain value. Raises FieldError with `path`."""
+    """A range, or the Pin of a plain value. Raises FieldError with `path`."""
+    if isinstance(plain, dict) and WHEN in plain:
+        when = _parse_when(f"{path}.{WHEN}", plain[WHEN])
+        entry = parse_entry(path, {key: value for key, value in plain.items() if key != WHEN})
+        assert isinstance(entry, BaseDistribution)
+        return Conditional(entry, when)
     if isinstance(plain, dict) and "choices" in plain:
         return _parse_choices(path, plain)
     if isinstance(plain, dict):
@@ -172,6 +199,11 @@ def to_plain(entry: Entry) -> Plain:
     """The plain value; `parse_entry` restores an equal entry."""
     if isinstance(entry, Pin):
         return entry.value
+    if isinstance(entry, Conditional):
+        range_ = to_plain(entry.of)
+        assert isinstance(range_, dict)
+        plain_when = {key: one[0] if len(one) == 1 else [*one] for key, one in entry.when.items()}
+        return {**range_, WHEN: plain_when}
     if isinstance(entry, CategoricalDistribution):
         return {"choices": list(entry.choices)}
     assert isinstance(entry, FloatDistribution | IntDistribution)
@@ -189,6 +221,7 @@ def contains(entry: Entry, value: Value) -> bool:
     """The entry admits the value."""
     if isinstance(entry, Pin):
         return value == entry.value
+    entry = range_of(entry)
     if isinstance(entry, CategoricalDistribution):
         return value in entry.choices
     assert isinstance(entry, FloatDistribution | IntDistribution)
@@ -197,6 +230,32 @@ def contains(entry: Entry, value: Value) -> bool:
     return entry.low <= value <= entry.high and (
         not entry.step or _is_whole((value, entry.low), entry.step)
     )
+
+
+def check_order(entries: Mapping[str, Entry], where: str) -> None:
+    """Raise FieldError for a `when` on a path that is not above it."""
+    above: list[str] = []
+    for path, entry in entries.items():
+        for key in when_of(entry):
+            if key in entries and key not in above:
+                found = f"{key} is written below it" if key != path else "is of the path itself"
+                mend = f"Write {key} above {path}." if key != path else "Name another."
+                raise FieldError(f"{where}.{path}.{WHEN}", found, mend)
+        above.append(path)
+
+
+def _parse_when(path: str, plain: Plain) -> dict[str, tuple[Value, ...]]:
+    """Values by path: one, or a list of several."""
+    if not isinstance(plain, dict) or not plain:
+        mend = "Write {optimizer.name: sgd}."
+        raise FieldError(path, f"must map paths to values, got {plain!r}", mend)
+    found = {}
+    for key, value in plain.items():
+        values = value if isinstance(value, list) else [value]
+        if not values:
+            raise FieldError(f"{path}.{key}", "is empty", "Name a value.")
+        found[key] = tuple(_value(f"{path}.{key}", "a value", one) for one in values)
+    return found
 
 
 def _parse_choices(path: str, plain: dict[str, Plain]) -> CategoricalDistribution:

@@ -1,6 +1,7 @@
 """Schedules against PyTorch's own and against closed forms; clipping against its definition."""
 
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -188,6 +189,46 @@ def one_update(**optimizer: Any) -> tuple[Learner, list[torch.Tensor]]:
     return made, [
         (new - old).detach() for new, old in zip(made.network.parameters(), before, strict=True)
     ]
+
+
+def test_a_field_declares_where_it_is_read() -> None:
+    """Two values of it train the same network, bit for bit, where it is said to have no effect,
+    and only there; what is not said to be read somewhere is read everywhere."""
+    values = {
+        "momentum": (0.5, 0.9),
+        "nesterov": (False, True),
+        "bias_lr_factor": (1.0, 8.0),
+        "steps": ((0.1,), (0.5,)),
+        "factor": (0.1, 0.5),
+        "lr": (0.01, 0.1),
+        "weight_decay": (0.0, 0.1),
+        "warmup": (0.0, 0.5),
+        "clip": (0.001, None),
+    }
+    named = {spec.name for spec in fields(Optimizer)}
+    assert named == {*values, "name", "schedule"}
+    every = [{"name": name} for name in TORCHS]
+    every += [{"schedule": name} for name in ("constant", "steps", "one_cycle", "triangular")]
+    for chosen in every:
+        settings = {"lr": 0.01, **chosen}
+        for name, (one, other) in values.items():
+            first, second = (trained(**{**settings, name: value}) for value in (one, other))
+            has_none = name in Optimizer(**settings).inert
+            assert torch.equal(first, second) == has_none, (chosen, name)
+
+
+def trained(**optimizer: Any) -> torch.Tensor:
+    """The weights after a whole training of five updates."""
+    settings, network = Optimizer(**optimizer), network_of_convolutions()
+    weights, generator = (
+        Weights(network.named_parameters(), settings),
+        torch.Generator().manual_seed(0),
+    )
+    for step in range(5):
+        images = torch.randn(4, 3, 8, 8, generator=generator).double()
+        weights.backward(network(images).square().mean())
+        weights.update(torch.tensor(settings.learning_rate(step / 5), dtype=torch.float64))
+    return torch.cat([one.detach().flatten() for one in network.parameters()])
 
 
 def test_clip_shortens_the_gradient_of_all_weights_together() -> None:

@@ -109,6 +109,11 @@ def is_file(spec: Field[Any], value: Any) -> bool:
     return words is not None and isinstance(value, str) and value not in words
 
 
+def read_by(spec: Any, **values: str) -> Any:
+    """The field, without effect unless others of its settings have these values."""
+    return field(default=spec.default, metadata={**spec.metadata, "read_by": values})
+
+
 def text(default: Any = MISSING, *, doc: str = "") -> Any:
     """A field of free text (or, by its annotation, any other type that `check_value` supports)."""
     return field(default=default, metadata={"doc": doc})
@@ -220,6 +225,16 @@ class Settings:
             object.__setattr__(
                 self, spec.name, check_value(type(self), spec, getattr(self, spec.name))
             )
+
+    @property
+    def inert(self) -> dict[str, str]:
+        """Fields without effect, and why: {"momentum": "name: adam"}."""
+        return {
+            spec.name: f"{key}: {getattr(self, key)}"
+            for spec in fields(self)
+            for key, value in spec.metadata.get("read_by", {}).items()
+            if getattr(self, key) != value
+        }
 
     @classmethod
     def field_named(cls, name: str) -> Field[Any]:

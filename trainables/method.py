@@ -207,11 +207,6 @@ class Method(Settings, ABC):
         """A step differentiates a gradient of the features; compiled code cannot."""
         return False
 
-    @property
-    def inert(self) -> dict[str, str]:
-        """Fields without effect, not searched, and why: {"bandwidth": "outer: dece"}."""
-        return {}
-
     def overrides(self, hook: str) -> bool:
         """The method, or one that it wraps, overrides the hook."""
         return getattr(type(self), hook) is not getattr(Method, hook)

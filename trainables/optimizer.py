@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from trainables.fields import Settings, choice, number, numbers, text
+from trainables.fields import Settings, choice, number, numbers, read_by, text
 
 # PyTorch's one-cycle schedule: the fraction of training in which it rises, from lr / 25,
 # then down to lr / 250,000.
@@ -22,29 +22,36 @@ class Optimizer(Settings):
 
     name: str = choice("sgd", "adam", "adamw", "adagrad", doc="update rule")
     lr: float = number(0.1, above=0, doc="learning rate, the schedule's maximum")
-    momentum: float = number(0.9, low=0, below=1, doc="SGD only")
+    momentum: float = read_by(number(0.9, low=0, below=1, doc="SGD only"), name="sgd")
     weight_decay: float = number(5.0e-4, low=0, doc="L2 penalty; decoupled in adamw")
     schedule: str = choice(
         *("cosine", "constant", "steps", "one_cycle", "triangular"), doc="learning rate schedule"
     )
-    steps: tuple[float, ...] = numbers(
-        (0.5, 0.75), above=0, below=1, doc="for `steps`: fractions of training at drops"
+    steps: tuple[float, ...] = read_by(
+        numbers((0.5, 0.75), above=0, below=1, doc="for `steps`: fractions of training at drops"),
+        schedule="steps",
     )
-    factor: float = number(0.1, above=0, below=1, doc="for `steps`: factor applied at each drop")
+    factor: float = read_by(
+        number(0.1, above=0, below=1, doc="for `steps`: factor applied at each drop"),
+        schedule="steps",
+    )
     warmup: float = number(
         0.0, low=0, below=1, doc="fraction of training with a linear rise from 0"
     )
     clip: float | None = number(
         None, above=0, doc="maximum norm of the gradient; null: no clipping"
     )
-    nesterov: bool = text(False, doc="SGD only: Nesterov momentum")
-    bias_lr_factor: float = number(
-        1.0,
-        above=0,
-        doc=(
-            "SGD only: factor on lr for biases, but not on what weight decay takes of them in an"
-            " update"
+    nesterov: bool = read_by(text(False, doc="SGD only: Nesterov momentum"), name="sgd")
+    bias_lr_factor: float = read_by(
+        number(
+            1.0,
+            above=0,
+            doc=(
+                "SGD only: factor on lr for biases, but not on what weight decay takes of them in"
+                " an update"
+            ),
         ),
+        name="sgd",
     )
 
     @property

@@ -430,11 +430,12 @@ def _print_aims(study: StudySpec, prepared: Prepared) -> None:
 
 
 def _print_methods(study: StudySpec) -> None:
+    from study.schema.explain import searched_text
     from study.schema.variant import first_standings
 
     made = Table("method", "searched", "tried first")
     for variant in study.variants:
-        searched = ", ".join(variant.space.distributions)
+        searched = searched_text(variant.space)
         standings = first_standings(study.trial(variant.label), variant.space)
         counts = Counter(found.status if found else "the study's own" for found in standings)
         made.add_row(

@@ -35,17 +35,34 @@ EPOCHS_NOTE = (
     help="Write a CSV file.",
 )
 @click.option(
+    "--optuna",
+    "journal",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="F",
+    help="Write an Optuna journal, for optuna-dashboard.",
+)
+@click.option(
     "--epochs", is_flag=True, help="Instead: the epoch that each `result` would have taken."
 )
 @storage_option
 @json_option
-def trials(study: str, file: Path | None, epochs: bool, storage: str | None, as_json: bool) -> None:
+def trials(
+    study: str,
+    file: Path | None,
+    journal: Path | None,
+    epochs: bool,
+    storage: str | None,
+    as_json: bool,
+) -> None:
     """List every trial, or write them to a CSV file.
 
     Each with its state, hyperparameters, validation metrics and cost. The CSV file and --json of a
     confirmation (STUDY-confirm, or a study without a search that was measured) also have each
     seed's metrics on the test split, as test_ece. In Python, Study.open(STUDY).trials() returns the
     same as a pandas DataFrame.
+
+    --optuna: one Optuna study for each method, with the constraints as Optuna's own: best_trials is
+    the front of the method's trials that count.
 
     --epochs: the epoch that result: last, best_accuracy, best_nll and best_ece would have taken,
     without training again, and its error, NLL and ECE on the validation split that chose it: the
@@ -57,7 +74,11 @@ def trials(study: str, file: Path | None, epochs: bool, storage: str | None, as_
     from study.terminal.tables import trials_table
 
     opened = open_study(study, storage)
-    if epochs:
+    if journal is not None:
+        from study.analysis.optuna_journal import write_journal
+
+        console.say(f"wrote {journal}: {write_journal(opened, journal)} trials")
+    elif epochs:
         _epochs(opened, file, as_json)
     elif as_json:
         print_json(trial_rows(opened))

@@ -317,8 +317,9 @@ def best_of_each(ranking: Ranking) -> list[TrialRecord]:
 def _candidate(spec: StudySpec, record: TrialRecord) -> Entry:
     variant = spec.variant(record.label)
     # A path that is searched only now had the study's value then.
-    own = _own_values(spec, variant)
-    return _entry(variant, candidate_label(record), {**own, **variant.space.pins, **record.params})
+    values = variant.space.held({**_own_values(spec, variant), **record.params})
+    values |= variant.space.pins | record.params
+    return _entry(variant, candidate_label(record), values)
 
 
 def _defaults(search: Study) -> list[Entry]:
@@ -334,7 +335,7 @@ def _defaults(search: Study) -> list[Entry]:
         # Even where the study's own range excludes it.
         first = variant.space.recommended[0] if variant.space.recommended else {}
         default = {path: first[path] for path in first if path in variant.space.distributions}
-        values = {**own, **default, **variant.space.pins}
+        values = {**variant.space.held({**own, **default}), **variant.space.pins}
         entries.append(_entry(variant, default_label(variant.label), values))
     return entries
 

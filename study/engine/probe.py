@@ -66,7 +66,7 @@ def settings_of(space: Space) -> list[tuple[float, dict[str, Value]]]:
     for chosen in product(*sizes.values()):
         weight = math.prod(weight for weight, _ in chosen)
         ends = dict(zip(sizes, (end for _, end in chosen), strict=True))
-        found.append((weight, {**first, **ends}))
+        found.append((weight, space.held({**first, **ends})))
     return found
 
 

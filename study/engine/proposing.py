@@ -13,12 +13,18 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import optuna
-from optuna.distributions import BaseDistribution
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
 from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import BaseSampler, GPSampler, RandomSampler, TPESampler
 from optuna.storages import InMemoryStorage
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
+from search_spaces.conditions import NO_WHENS, Ranges, Whens, most_searched, searched_in
 from search_spaces.space import contains
 from study.analysis.ranking import Rules
 from study.schema.objective import Objective
@@ -29,6 +35,7 @@ from trainables.plain import Value
 from trainables.seeding import seed_of
 
 Values = dict[str, Value]  # by path
+NOTHING: Mapping[str, Value] = {}
 # A method's proposals without a result are at most a sixth of its trials: more would make TPE
 # random search. With two, an actor finds its next trial waiting.
 LEAST_PENDING = 2
@@ -45,7 +52,7 @@ def trials_without_results(spec: StudySpec, label: str) -> float:
     space = spec.variant(label).space
     if spec.sampler.name == "random" or not space.distributions:
         return math.inf
-    return max(len(space.first), startup_trials(space.distributions))
+    return max(len(space.first), startup_trials(space.distributions, space.whens))
 
 
 class Proposer:
@@ -72,14 +79,15 @@ class Proposer:
         """A trial as the ledger has it now. A failed one tells the sampler nothing."""
         view = self._views[record.label]
         view.pop(record.number, None)
-        distributions = self._spaces[record.label].distributions
-        if record.state == "failed" or any(path not in record.params for path in distributions):
+        space = self._spaces[record.label]
+        paths = space.searched_in(record.params)
+        if record.state == "failed" or any(path not in record.params for path in paths):
             return
         is_complete = record.state == "complete"
         trial = create_trial(
             state=OPTUNA_STATES[record.state],
-            params={path: record.params[path] for path in distributions},
-            distributions=dict(distributions),
+            params={path: record.params[path] for path in paths},
+            distributions={path: space.distributions[path] for path in paths},
             values=[record.metrics[one.metric] for one in self._spec.objectives]
             if is_complete
             else None,
@@ -115,16 +123,17 @@ class Proposer:
         self, label: str, number: int, given: Mapping[str, Value], trials: Sequence[FrozenTrial]
     ) -> Values:
         space = self._spaces[label].distributions
+        whens = self._spaces[label].whens
         fixed = {
             path: of.to_external_repr(of.to_internal_repr(given[path]))
             for path, of in space.items()
             if path in given and contains(of, given[path])
         }
-        if len(fixed) == len(space):
+        if all(path in fixed for path in searched_in(fixed, space, whens)):
             return fixed
         seed = seed_of(self._spec.sampler.seed, "sampler", label, number) % 2**32
-        sampler = sampler_for(self._spec.sampler, seed, space)
-        return propose(trials, self._spec.objectives, space, sampler) | fixed
+        sampler = sampler_for(self._spec.sampler, seed, space, whens)
+        return propose(trials, self._spec.objectives, space, sampler, whens, fixed)
 
     def _view(self, label: str) -> list[FrozenTrial]:
         """The method's trials by number; with constraints, if one of them violates any."""
@@ -144,18 +153,36 @@ class Proposer:
 def propose(
     trials: Sequence[FrozenTrial],
     objectives: Sequence[Objective],
-    space: Mapping[str, BaseDistribution],
+    space: Ranges,
     sampler: BaseSampler,
+    whens: Whens = NO_WHENS,
+    fixed: Mapping[str, Value] = NOTHING,
 ) -> Values:
-    """The sampler's parameters for one more trial of `space` after these."""
+    """The parameters for one more trial of `space` after these: those `fixed`, the sampler's."""
     directions: list[Any] = [objective.direction for objective in objectives]
     study = optuna.create_study(storage=_View(trials), directions=directions, sampler=sampler)
-    return study.ask(dict(space)).params
+    trial = study.ask()
+    found: Values = {}
+    for path, of in space.items():
+        if path in searched_in(found, space, whens):
+            _suggest(trial, path, of)
+            found[path] = fixed.get(path, trial.params[path])
+    return found
 
 
-def sampler_for(sampler: Sampler, seed: int, space: Mapping[str, BaseDistribution]) -> BaseSampler:
-    """A fresh sampler for one proposal. TPE models the parameters jointly (multivariate)."""
-    start = startup_trials(space)
+def _suggest(trial: optuna.Trial, path: str, of: BaseDistribution) -> None:
+    if isinstance(of, CategoricalDistribution):
+        trial.suggest_categorical(path, of.choices)
+    elif isinstance(of, IntDistribution):
+        trial.suggest_int(path, of.low, of.high, step=of.step, log=of.log)
+    elif isinstance(of, FloatDistribution):
+        trial.suggest_float(path, of.low, of.high, step=of.step, log=of.log)
+
+
+def sampler_for(sampler: Sampler, seed: int, space: Ranges, whens: Whens = NO_WHENS) -> BaseSampler:
+    """A fresh sampler for one proposal. TPE models the parameters jointly (multivariate); with
+    conditional ranges those that trials have together (group)."""
+    start = startup_trials(space, whens)
     with warnings.catch_warnings(action="ignore", category=ExperimentalWarning):
         if sampler.name == "random":
             return RandomSampler(seed=seed)
@@ -164,13 +191,13 @@ def sampler_for(sampler: Sampler, seed: int, space: Mapping[str, BaseDistributio
 
             torch.set_num_threads(1)  # the cores are the trials'
             return GPSampler(seed=seed, n_startup_trials=start, warn_independent_sampling=False)
-        return TPESampler(seed=seed, multivariate=True, n_startup_trials=start)
+        return TPESampler(seed=seed, multivariate=True, group=bool(whens), n_startup_trials=start)
 
 
-def startup_trials(space: Mapping[str, BaseDistribution]) -> int:
+def startup_trials(space: Ranges, whens: Whens = NO_WHENS) -> int:
     """Trials, defaults included, before a sampler uses results. Optuna's 10 would make a small
     study random search."""
-    return max(2 * len(space), 1)
+    return max(2 * most_searched(space, whens), 1)
 
 
 class _View(InMemoryStorage):

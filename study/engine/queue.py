@@ -237,7 +237,8 @@ class Queue:
                 facts["stack"] = stacks[one.name]
             if not found and stacks:
                 facts["together"] = [each.name for each in batch.proposed]
-            space = self._spec.variant(one.label).space.distributions
+            ranges = self._spec.variant(one.label).space.distributions
+            space = {path: ranges[path] for path in one.params}
             found.append(self._ledger.add(one.label, one.params, space, **facts))
             self._asked[one.label] += 1
             self._know(found[-1])

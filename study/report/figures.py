@@ -271,7 +271,8 @@ def _draw_values(
     values = found.values[path]
     if path in found.choices:
         names = found.choices[path]
-        values = [names.index(str(value)) for value in values]
+        known = [str(value) for value in values]
+        values = [names.index(one) if one in names else np.nan for one in known]
         axes.set_xticks(
             range(len(names)),
             [textwrap.shorten(name, 14, placeholder="...") for name in names],

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from search_spaces import strict_yaml
-from search_spaces.space import to_plain
+from search_spaces import conditions, strict_yaml
+from search_spaces.space import Entry, to_plain, when_of
 from study.analysis import pareto
 from study.analysis.reliability import BINS
 from study.analysis.stalled import stalled, stalled_lines
@@ -266,9 +266,7 @@ def _method(variant: Variant, now: Snapshot, cost: Spent) -> Plain:
     return {
         "label": variant.label,
         "name": _name(variant.method),
-        "searched": {
-            path: _range(to_plain(entry)) for path, entry in variant.space.distributions.items()
-        },
+        "searched": {path: _range(entry) for path, entry in variant.space.ranges.items()},
         "planned": counts["planned"],
         "states": {word: counts[state] for state, word in WORDS.items()},
         "samples": _total(records, "samples"),
@@ -278,8 +276,13 @@ def _method(variant: Variant, now: Snapshot, cost: Spent) -> Plain:
     }
 
 
-def _range(plain: Any) -> str:
-    """`0.01 to 0.5, log` or `flsd_53 | flsd_532`."""
+def _range(entry: Entry) -> str:
+    """`0.01 to 0.5, log` or `flsd_53 | flsd_532`; `, where optimizer.name is sgd`."""
+    where = f", where {conditions.in_words(when)}" if (when := when_of(entry)) else ""
+    return _in_words(to_plain(entry)) + where
+
+
+def _in_words(plain: Any) -> str:
     if "choices" in plain:
         return " | ".join(str(choice) for choice in plain["choices"])
     text = f"{plain['low']:g} to {plain['high']:g}"

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from optuna.distributions import BaseDistribution
 
 from search_spaces import strict_yaml
-from search_spaces.space import Pin, to_plain
+from search_spaces.conditions import in_words
+from search_spaces.space import Conditional, Pin, to_plain
 from study.schema.condition import Condition
 from study.schema.json_schema import PACKAGES
 from study.schema.matters import family
@@ -17,7 +18,7 @@ from study.schema.recommendations import standing_text
 from study.schema.spec import StudySpec
 from study.schema.try_first import EXAMPLE
 from study.schema.uris import without_credentials
-from study.schema.variant import Variant, first_standings
+from study.schema.variant import Space, Variant, first_standings
 from trainables import methods
 from trainables.config import nested_kind
 from trainables.fields import Settings, allowed_types
@@ -115,7 +116,7 @@ def _variant_rows(spec: StudySpec, variant: Variant) -> Iterator[Row]:
         if path in space.pins:
             value = _written(space.pins[path])
         elif path in space.distributions:
-            value = _written(space.distributions[path])
+            value = _written(space.ranges[path])
         yield Row(f"{key}: {path}", value, default, allowed, space.origins.get(path, note))
     standings = first_standings(spec.trial(variant.label), space)
     for setting, found in zip(space.first, standings, strict=True):
@@ -123,6 +124,12 @@ def _variant_rows(spec: StudySpec, variant: Variant) -> Iterator[Row]:
         if found is not None and any(not path.startswith("method.") for path in setting):
             whose += "; the rest as in the study"
         yield Row(f"{key}: tried first", strict_yaml.one_line(setting), "", "", whose)
+
+
+def searched_text(space: Space) -> str:
+    """`optimizer.momentum (where optimizer.name is sgd), optimizer.name`, sorted."""
+    words = {path: f" (where {in_words(when)})" for path, when in space.whens.items()}
+    return ", ".join(f"{path}{words.get(path, '')}" for path in sorted(space.distributions))
 
 
 def kept_line(spec: StudySpec) -> str | None:
@@ -185,6 +192,6 @@ def _written(value: Any) -> str:
         return ", ".join(f"{objective.direction} {objective.metric}" for objective in value)
     if isinstance(value, tuple) and all(isinstance(item, Condition) for item in value):
         value = [str(one) for one in value]
-    if isinstance(value, BaseDistribution | Pin):
+    if isinstance(value, BaseDistribution | Conditional | Pin):
         value = to_plain(value)
     return strict_yaml.one_line(value)

@@ -34,6 +34,12 @@ PIN: Schema = {
     "type": ["number", "string", "boolean", "null"],
     "description": "a plain value is fixed, not searched",
 }
+WHEN: Schema = {
+    "type": "object",
+    "minProperties": 1,
+    "description": "searched only where choices have these values, by path: one, or a list",
+    "additionalProperties": {"type": [*PIN["type"], "array"]},
+}
 ENTRY: Schema = {
     "description": "a range, choices, or a plain value",
     "anyOf": [
@@ -48,13 +54,14 @@ ENTRY: Schema = {
                 "log": {"type": "boolean", "description": "search on a logarithmic scale"},
                 "step": {"type": "number", "exclusiveMinimum": 0},
                 "int": {"type": "boolean", "description": "whole numbers"},
+                "when": WHEN,
             },
         },
         {
             "type": "object",
             "required": ["choices"],
             "additionalProperties": False,
-            "properties": {"choices": {"type": "array", "minItems": 1}},
+            "properties": {"choices": {"type": "array", "minItems": 1}, "when": WHEN},
         },
     ],
 }

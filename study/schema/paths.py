@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import fields
 
-from optuna.distributions import CategoricalDistribution, IntDistribution
+from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 
-from search_spaces.space import Entry, Pin
+from search_spaces.conditions import When
+from search_spaces.space import Conditional, Entry, Pin
 from trainables.config import TrialConfig, nested_kind, owner_of
 from trainables.fields import Settings, allowed_types, check_value
 from trainables.plain import Value
@@ -59,6 +60,10 @@ def checked_entry(trial: TrialConfig, path: str, entry: Entry, where: str) -> En
         raise error.at(where) from None
     if not is_searched(path):
         raise FieldError(where, NOT_SEARCHED, SEARCHED)
+    if isinstance(entry, Conditional):
+        of = checked_entry(trial, path, entry.of, where)
+        assert isinstance(of, BaseDistribution)
+        return Conditional(of, _checked_when(trial, entry.when, f"{where}.when"))
     try:
         if isinstance(entry, Pin):
             return Pin(typed(trial, path, entry.value))
@@ -82,3 +87,13 @@ def checked_entry(trial: TrialConfig, path: str, entry: Entry, where: str) -> En
         except FieldError as error:
             raise FieldError(where, f"`{end}` {error.found}", error.mend) from None
     return entry
+
+
+def _checked_when(trial: TrialConfig, when: When, where: str) -> When:
+    found = {}
+    for key, wanted in when.items():
+        try:
+            found[key] = tuple(typed(trial, key, one) for one in wanted)
+        except FieldError as error:
+            raise error.at(f"{where}.{key}") from None
+    return found

@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from search_spaces import strict_yaml
-from search_spaces.space import Entry, Pin, parse_entry
+from search_spaces.space import Entry, Pin, check_order, parse_entry, when_of
 from study.schema.compatibility import RecordedSpace
 from study.schema.condition import Condition, read_constraints
+from study.schema.conditions import check_searched, without_effect
 from study.schema.errors import SpecError, check_keys, located, under
 from study.schema.matters import read_matters
 from study.schema.objective import Objective, named_objective
 from study.schema.recommendations import (
     Recommended,
     as_recorded,
-    inert_paths,
     is_of,
     kept_values,
     recommendation,
@@ -87,7 +87,9 @@ class ParsedSpec:
             for index, label in enumerate(self.methods):
                 before = (recorded or {}).get(label)
                 variants.append(self._variant(label, f"methods[{index}]", before))
-            _check_effect(self.values["search_space"], variants)
+            space = self.values["search_space"]
+            check_searched(space, [one.space.distributions for one in variants])
+            self._check_effect(space, variants)
             spec = StudySpec(variants=tuple(variants), **self.values)
             check_try_first(spec.try_first, [spec.searches(one.label) for one in variants])
             return spec
@@ -111,6 +113,21 @@ class ParsedSpec:
             variant = replace(kept, kept=differs, kept_values=values)
         check_optimizer(label, with_pins(one.trial, variant.space.pins), variant.space)
         return variant
+
+    def _check_effect(self, space: Mapping[str, Entry], variants: list[Variant]) -> None:
+        """Raise FieldError for a range that has no effect in any method."""
+        for path, entry in space.items():
+            if isinstance(entry, Pin) or any(path in one.space.origins for one in variants):
+                continue
+            for variant in variants:
+                trial = with_pins(self.methods[variant.label].trial, variant.space.pins)
+                inert = without_effect(trial, variant.space.distributions)
+                if path in inert:
+                    raise FieldError(
+                        f"search_space.{path}",
+                        f"has no effect in {variant.label} ({inert[path]})",
+                        "Remove it.",
+                    )
 
 
 def parse_spec(path: Path, **overrides: Any) -> ParsedSpec:
@@ -367,21 +384,6 @@ def _check_label(where: str, label: object, others: list[str]) -> None:
         )
 
 
-def _check_effect(space: Mapping[str, Entry], variants: list[Variant]) -> None:
-    """Raise FieldError for a range that has no effect in any method."""
-    for path, entry in space.items():
-        if isinstance(entry, Pin) or any(path in one.space.origins for one in variants):
-            continue
-        for variant in variants:
-            inert = inert_paths(variant.method, variant.space.distributions)
-            if path in inert:
-                raise FieldError(
-                    f"search_space.{path}",
-                    f"has no effect in {variant.label} ({inert[path]})",
-                    "Remove it.",
-                )
-
-
 def _read_resources(plain: Any, usual: Resources) -> Resources:
     """A method's own resources; the study's, `usual`, for what it leaves out."""
     if isinstance(plain, Mapping):
@@ -395,4 +397,12 @@ def _read_search_space(plain: Any, written: Mapping[str, Written]) -> dict[str, 
     entries = _mapping("search_space", plain, "paths to ranges")
     for path in entries:
         check_path(path, written)
-    return {path: parse_entry(f"search_space.{path}", entry) for path, entry in entries.items()}
+    found = {path: parse_entry(f"search_space.{path}", entry) for path, entry in entries.items()}
+    check_order(found, "search_space")
+    for path, entry in found.items():
+        for key in when_of(entry):
+            try:
+                check_path(key, written)
+            except FieldError as error:
+                raise error.at(f"search_space.{path}.when.{key}") from None
+    return found

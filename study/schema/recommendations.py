@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import MISSING, Field, dataclass, fields, replace
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from typing import Any
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 
 from search_spaces.space import (
     STATUSES,
+    Conditional,
     Default,
     Entry,
     SpaceFile,
@@ -25,6 +26,7 @@ from study.schema.compatibility import RecordedSpace, leaves
 from study.schema.paths import checked_entry, fits
 from trainables.config import TrialConfig, before_there_were
 from trainables.config import to_plain as settings_to_plain
+from trainables.fields import Settings
 from trainables.method import Method
 from trainables.methods.cross_entropy import CrossEntropy
 from trainables.plain import Value
@@ -38,11 +40,11 @@ OWN_SETTINGS = "the study's own settings"
 
 @dataclass(frozen=True)
 class Recommended:
-    """Ranges with their origins, and settings to try first. kept: paths that stay in any case."""
+    """Ranges with their origins, and settings to try first. kept: those that stay in any case."""
 
     entries: Entries
     settings: list[dict[str, Value]]
-    kept: frozenset[str] = frozenset()
+    kept: Mapping[str, Entry] = field(default_factory=dict)
 
 
 def recommendation(trial: TrialConfig, search_optimizer: bool) -> Recommended:
@@ -75,6 +77,8 @@ def _of_method(
                 settings = [{**defaults[0], **one} for one in settings]
     for path, entry in file.space.items():
         moved = _moved(path, prefix)
+        if isinstance(entry, Conditional):
+            entry = replace(entry, when={_moved(key, prefix): of for key, of in entry.when.items()})
         checked = checked_entry(trial, moved, entry, f"{where}: space.{path}")
         entries[moved] = (checked, f"{where}: {file.source}")
     return entries, settings
@@ -152,36 +156,68 @@ def as_recorded(
             other = "no range" if now is None else one_line(to_plain(now))
             origin = f"recorded with the study; search_spaces/ now has {other}"
         entries[path] = (entry, origin)
-    return Recommended(entries, recorded.defaults, frozenset(recorded.space))
+    kept = {path: parse_entry(path, plain) for path, plain in recorded.space.items()}
+    return Recommended(entries, recorded.defaults, kept)
 
 
 # ---- ranges without effect -----------------------------------------------------------------------
 
 
 def inert_paths(
-    method: Method, searched: Mapping[str, BaseDistribution], prefix: str = "method"
+    settings: Settings, searched: Mapping[str, BaseDistribution], prefix: str = "method"
 ) -> dict[str, str]:
     """{path: the setting that leaves it without effect}, whatever `searched` choices are taken."""
-    paths = {spec.name: f"{prefix}.{spec.name}" for spec in fields(method)}
+    inert = [each for _, each in _taken(settings, searched, prefix)]
+    found = {}
+    for spec in fields(settings):
+        path = f"{prefix}.{spec.name}"
+        if inert and all(spec.name in each for each in inert):
+            found[path] = inert[0][spec.name]
+    for path, base in _bases(settings, prefix):
+        found |= inert_paths(base, searched, path)
+    return found
+
+
+def effective(
+    settings: Settings, searched: Mapping[str, BaseDistribution], prefix: str = "method"
+) -> dict[str, dict[str, tuple[Value, ...]]]:
+    """By path, the `when` of what some of the `searched` choices leave without effect."""
+    every = _taken(settings, searched, prefix)
+    found: dict[str, dict[str, tuple[Value, ...]]] = {}
+    for spec in fields(settings):
+        having = [taken for taken, inert in every if spec.name not in inert]
+        for name in every[0][0] if every else ():
+            wanted = dict.fromkeys(taken[name] for taken in having)
+            if wanted and len(wanted) < len({taken[name] for taken, _ in every}):
+                when = found.setdefault(f"{prefix}.{spec.name}", {})
+                when[f"{prefix}.{name}"] = tuple(wanted)
+    for path, base in _bases(settings, prefix):
+        found |= effective(base, searched, path)
+    return found
+
+
+def _taken(
+    settings: Settings, searched: Mapping[str, BaseDistribution], prefix: str
+) -> list[tuple[dict[str, Value], dict[str, str]]]:
+    """What the settings have of `searched` choices, in each way, with what is then inert."""
     choices = {}
-    for name, path in paths.items():
-        entry = searched.get(path)
+    for spec in fields(settings):
+        entry = searched.get(f"{prefix}.{spec.name}")
         if isinstance(entry, CategoricalDistribution):
-            choices[name] = entry.choices
-    inert: list[dict[str, str]] = []
+            choices[spec.name] = entry.choices
+    found = []
     for values in itertools.product(*choices.values()):
         with suppress(FieldError):  # choices that do not go together
             taken: dict[str, Any] = dict(zip(choices, values, strict=True))
-            inert.append(replace(method, **taken).inert)
-    found = {}
-    for name, path in paths.items():
-        if inert and all(name in each for each in inert):
-            found[path] = inert[0][name]
-    for name, path in paths.items():
-        base = getattr(method, name)
-        if isinstance(base, Method):
-            found |= inert_paths(base, searched, path)
+            found.append((taken, replace(settings, **taken).inert))
     return found
+
+
+def _bases(settings: Settings, prefix: str) -> Iterator[tuple[str, Method]]:
+    for spec in fields(settings):
+        base = getattr(settings, spec.name)
+        if isinstance(base, Method):
+            yield f"{prefix}.{spec.name}", base
 
 
 # ---- who tried it --------------------------------------------------------------------------------

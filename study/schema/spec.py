@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
+from search_spaces.conditions import in_words
 from search_spaces.space import Entry, to_plain
 from study.schema.compatibility import A_FILE, MethodMeaning, leaves
 from study.schema.condition import Condition
@@ -194,6 +195,8 @@ class StudySpec(Settings):
                 trials = {label: (self.trial(label), of) for label, of in searched.items()}
                 self.early_stopping.check(self.epochs, trials)
         check_budget(self.budget, self.needs)
+        if self.sampler.name == "gp":
+            _check_gp(self.variants)
         if isinstance(self.stack, int):
             _check_stack(self)
 
@@ -251,7 +254,8 @@ class StudySpec(Settings):
 
     def searches(self, label: str) -> Searches:
         """The label, as settings are tried in it."""
-        return Searches(label, self.trial(label), self.variant(label).space.distributions)
+        space = self.variant(label).space
+        return Searches(label, self.trial(label), space.distributions, space.whens)
 
     def trial_mapping(self, label: str) -> dict[str, Plain]:
         """`trial` in plain values, for `TrialConfig.from_mapping(mapping, values)`."""
@@ -309,6 +313,15 @@ def _check_name(name: str) -> None:
         )
 
 
+def _check_gp(variants: Iterable[Variant]) -> None:
+    """Raise FieldError where some ranges are conditional: it would draw those at random."""
+    for variant in variants:
+        for path, when in variant.space.whens.items():
+            keys = " and ".join(when)
+            found = f"gp cannot search {path} of {variant.label} only where {in_words(when)}"
+            raise FieldError("sampler.name", found, f"Write tpe, or fix {keys} or {path}.")
+
+
 def _check_stack(spec: StudySpec) -> None:
     """Raise FieldError if the trials of a study that asks for stacks cannot be stacked."""
     if spec.early_stopping is not None:
@@ -353,7 +366,7 @@ def _meaning_of(variant: Variant) -> MethodMeaning:
     space = variant.space
     values = leaves(settings_to_plain(variant.method), "method.")
     fixed = {path: value for path, value in values if path not in space.origins}
-    ranges = {path: to_plain(entry) for path, entry in space.distributions.items()}
+    ranges = {path: to_plain(entry) for path, entry in space.ranges.items()}
     whole = dict(sorted({**ranges, **space.pins}.items()))
     tried = (space.own, space.defaults) if space.own else ([], [])
     return MethodMeaning(fixed, whole, space.recommended, *tried)

@@ -6,11 +6,12 @@ An entry is {path: value, ...}, as `calstudy pareto --json` prints `params`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from optuna.distributions import BaseDistribution
 
+from search_spaces.conditions import Whens, in_words, searched_in
 from search_spaces.space import Pin, contains, parse_entry, to_plain
 from search_spaces.strict_yaml import one_line
 from study.schema.errors import under
@@ -58,11 +59,12 @@ def _read(plain: Any, where: str) -> Values:
 
 @dataclass(frozen=True)
 class Searches:
-    """A method as settings are tried in it. trial: with its pins."""
+    """A method as settings are tried in it. trial: with its pins. whens: as of its Space."""
 
     label: str
     trial: TrialConfig
     distributions: Mapping[str, BaseDistribution]
+    whens: Whens = field(default_factory=dict)
 
     def refuses(self, setting: Mapping[str, Value]) -> FieldError | None:
         """Why the setting is none of this method, at its path: it has another value fixed, or lacks
@@ -93,6 +95,11 @@ class Searches:
         found = {path: value for path, value in setting.items() if path in self.distributions}
         return {path: self._typed(path, value) for path, value in found.items()}
 
+    def held(self, setting: Mapping[str, Value]) -> Values:
+        """The setting, sorted, of the paths that are searched where its values are taken."""
+        found = searched_in(setting, self.distributions, self.whens)
+        return {path: setting[path] for path in sorted(found) if path in setting}
+
     def _typed(self, path: str, value: Value) -> Value:
         try:
             return typed(self.trial, path, value)
@@ -118,7 +125,12 @@ def own_settings(
         for index, one in enumerate(tries):
             with under(f"{place}[{index}]"):
                 named = _named(method, one, place == where)
-            whole = dict(sorted({**rest, **named}.items()))
+                whole = method.held({**rest, **named})
+                for path in named:
+                    if path not in whole:
+                        only = in_words(method.whens[path])
+                        mend = "Leave it out, or name that too."
+                        raise FieldError(path, f"is searched only where {only}", mend)
             if named and whole not in found:
                 found.append(whole)
     return found

@@ -7,8 +7,19 @@ from typing import Any
 
 from optuna.distributions import BaseDistribution
 
-from search_spaces.space import Default, Entry, Pin, contains, parse_entry, to_plain
+from search_spaces.conditions import When, searched_in
+from search_spaces.space import (
+    Conditional,
+    Default,
+    Entry,
+    Pin,
+    contains,
+    parse_entry,
+    to_plain,
+    when_of,
+)
 from search_spaces.strict_yaml import one_line
+from study.schema.conditions import conditioned
 from study.schema.paths import (
     NOT_SEARCHED,
     SEARCHED,
@@ -17,9 +28,8 @@ from study.schema.paths import (
     fits,
     is_searched,
     searchable_paths,
-    typed,
 )
-from study.schema.recommendations import OPTIMIZER_FILE, Recommended, inert_paths, standing
+from study.schema.recommendations import OPTIMIZER_FILE, Recommended, standing
 from study.schema.resources import Resources
 from study.schema.try_first import Searches, Values, own_settings
 from trainables.config import TrialConfig, build, owner_of, value_at, with_value
@@ -46,15 +56,36 @@ class Written:
 
 @dataclass(frozen=True)
 class Space:
-    """The search space of one method. Paths are dotted (`method.base.gamma`) and sorted."""
+    """The search space of one method. Paths are dotted (`method.base.gamma`) and sorted.
 
-    distributions: dict[str, BaseDistribution]
+    whens: of what is searched only where choices have certain values.
+    """
+
+    distributions: dict[str, BaseDistribution]  # each after those of its `when`
     pins: dict[str, Value]  # set for every trial of the method
     defaults: list[dict[str, Value]]  # published settings to try; omitted paths are sampled
     origins: dict[str, str]  # source of each path
     # `defaults` before the study's own ranges.
     recommended: list[dict[str, Value]] = field(default_factory=list)
     own: list[dict[str, Value]] = field(default_factory=list)  # by `try_first`
+    whens: Mapping[str, When] = field(default_factory=dict)
+
+    @property
+    def ranges(self) -> dict[str, BaseDistribution | Conditional]:
+        """By path, with its `when`."""
+        return {
+            path: Conditional(of, self.whens[path]) if path in self.whens else of
+            for path, of in self.distributions.items()
+        }
+
+    def searched_in(self, values: Mapping[str, Value]) -> list[str]:
+        """The paths that are searched where these values are taken."""
+        return searched_in(values, self.distributions, self.whens)
+
+    def held(self, values: Mapping[str, Value]) -> dict[str, Value]:
+        """The values without those of ranges that are not searched there."""
+        gone = self.distributions.keys() - self.searched_in(values)
+        return {path: value for path, value in values.items() if path not in gone}
 
     @property
     def first(self) -> list[dict[str, Value]]:
@@ -150,7 +181,7 @@ def build_variant(
     fixed = written.fixed
     entries = {path: found for path, found in recommended.entries.items() if path not in fixed}
     for path, entry in laid_over.items():
-        if fits(trial, path) and path not in fixed:
+        if all(fits(trial, one) for one in (path, *when_of(entry))) and path not in fixed:
             entry = checked_entry(trial, path, entry, f"search_space.{path}")
             entries[path] = (entry, STUDY_ORIGIN)
     values: dict[str, Value] = {}
@@ -166,20 +197,22 @@ def build_variant(
     laid = {path: entry for path, (entry, _) in sorted(entries.items())}
     pins = {path: entry.value for path, entry in laid.items() if isinstance(entry, Pin)}
     pinned = with_pins(trial, pins)
-    searched = {path: of for path, of in laid.items() if isinstance(of, BaseDistribution)}
-    inert = inert_paths(pinned.method, searched).keys() - recommended.kept
-    distributions = {path: entry for path, entry in searched.items() if path not in inert}
-    defaults = _first_settings(pinned, distributions, recommended.settings)
-    rest = defaults[0] if defaults else _inside(pinned, distributions)
+    ranges = {path: entry for path, entry in laid.items() if not isinstance(entry, Pin)}
+    searched, whens = conditioned(pinned, ranges, recommended.kept)
+    method = Searches(label, pinned, searched, whens)
+    wholes = _first_settings(method, recommended.settings)
+    rest = wholes[0] if wholes else _inside(method)
+    first = [method.held(one) for one in wholes]
+    defaults = [one for place, one in enumerate(first) if one and one not in first[:place]]
     tries = written.try_first
-    method = Searches(label, pinned, distributions)
     space = Space(
-        distributions,
+        searched,
         pins,
         defaults,
-        {path: entries[path][1] for path in sorted([*distributions, *pins])},
+        {path: entries[path][1] for path in sorted([*searched, *pins])},
         recommended.settings,
         own_settings(method, rest, tries, shared, f"{where}.try_first"),
+        whens,
     )
     return Variant(label, pinned.method, space, fixed, values, written.resources, tries)
 
@@ -199,8 +232,8 @@ def with_values(plain: Mapping[str, Plain], values: Mapping[str, Value]) -> dict
 
 def differing(variant: Variant, today: Variant) -> tuple[str, ...]:
     """Searched paths that search_spaces/ now has otherwise; `tried first` for those settings."""
-    ours = {**variant.space.pins, **variant.space.distributions}
-    theirs = {**today.space.pins, **today.space.distributions}
+    ours = {**variant.space.pins, **variant.space.ranges}
+    theirs = {**today.space.pins, **today.space.ranges}
     paths = [path for path in sorted({*ours, *theirs}) if ours.get(path) != theirs.get(path)]
     if variant.space.recommended != today.space.recommended:
         paths.append("tried first")
@@ -209,10 +242,14 @@ def differing(variant: Variant, today: Variant) -> tuple[str, ...]:
 
 def first_standings(trial: TrialConfig, space: Space) -> list[Default | None]:
     """Whose settings `space.first` are; None: the study's own. trial: the variant's."""
-    searched = {path for path in space.distributions if path.startswith("method.")}
+
+    def is_whole(setting: Values) -> bool:
+        searched = space.searched_in(setting)
+        return all(path in setting for path in searched if path.startswith("method."))
+
     return [
         standing(with_pins(trial, setting).method)
-        if searched <= set(setting) and setting in space.defaults
+        if is_whole(setting) and setting in space.defaults
         else None
         for setting in space.first
     ]
@@ -230,27 +267,27 @@ def check_optimizer(label: str, trial: TrialConfig, space: Space) -> None:
 
 
 def _first_settings(
-    trial: TrialConfig,
-    distributions: Mapping[str, BaseDistribution],
-    recommended: list[dict[str, Value]],
+    method: Searches, recommended: list[dict[str, Value]]
 ) -> list[dict[str, Value]]:
-    """The recommended settings inside the space; other paths have the study's value if it is."""
-    own = _inside(trial, distributions)
+    """The recommended settings inside the space; other paths have the study's value if it is.
+    With values of what is not searched there."""
+    own = _inside(method)
     found: list[dict[str, Value]] = []
     for setting in recommended:
-        inner = {path: value for path, value in setting.items() if path in distributions}
-        named = {path: typed(trial, path, value) for path, value in inner.items()}
-        whole = dict(sorted({**own, **named}.items()))
-        inside = all(contains(distributions[path], value) for path, value in whole.items())
+        whole = dict(sorted({**own, **method.searched(setting)}.items()))
+        held = method.held(whole)
+        inside = all(contains(method.distributions[path], value) for path, value in held.items())
         if whole and inside and whole not in found:
             found.append(whole)
     return found
 
 
-def _inside(trial: TrialConfig, distributions: Mapping[str, BaseDistribution]) -> dict[str, Value]:
+def _inside(method: Searches) -> dict[str, Value]:
     """The study's own values of searched paths, where they are in the range."""
-    own = {path: value_at(trial, path) for path in distributions}
-    return {path: value for path, value in own.items() if contains(distributions[path], value)}
+    own = {path: value_at(method.trial, path) for path in method.distributions}
+    return {
+        path: value for path, value in own.items() if contains(method.distributions[path], value)
+    }
 
 
 def check_try_first(tries: Sequence[Values], methods: Sequence[Searches]) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Any
 
+from search_spaces.space import WHEN
 from study.schema.compatibility import A_FILE, methods_in
 from study.schema.uris import without_credentials
 from study.store.trials import TrialRecord
@@ -71,14 +72,24 @@ class Configs:
         label = record.label
         if label not in self._as_set:
             self._as_set[label] = _config(self._study, label)
-        return self._as_set[label] | self.own(record)
+        return self._of(self._as_set[label], record)
 
     def meant(self, record: TrialRecord) -> dict[str, str]:
         """Those of `params` that never change: a later run may set others of them otherwise."""
         label = record.label
         if label not in self._as_meant:
             self._as_meant[label] = _meant(self._study, label)
-        return self._as_meant[label] | self.own(record)
+        return self._of(self._as_meant[label], record)
+
+    def _of(self, params: Mapping[str, str], record: TrialRecord) -> dict[str, str]:
+        ranges = methods_in(self._study.recorded.meaning)[record.label].space
+        gone = {
+            path
+            for path, plain in ranges.items()
+            if isinstance(plain, Mapping) and WHEN in plain and path not in record.params
+        }
+        kept = {path: value for path, value in params.items() if path not in gone}
+        return kept | self.own(record)
 
     def own(self, record: TrialRecord) -> dict[str, str]:
         """What only this trial has: its searched values and its number."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import optuna
 import pytest
+from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import GPSampler, TPESampler
 
 from study.analysis.ranking import Rules
@@ -95,6 +96,59 @@ def test_defaults_come_first_then_what_optuna_proposes() -> None:
         "focal", 14
     )
     assert other != Proposer(spec, Rules(spec.objectives), found).proposal("focal", 14)
+
+
+CONDITIONAL = {
+    "optimizer.name": {"choices": ["sgd", "adam"]},
+    **LR,
+    "optimizer.momentum": {"low": 0.5, "high": 0.99},
+    "method.gamma": {"low": 0.0, "high": 5.0, "when": {"optimizer.name": "adam"}},
+}
+
+
+def test_conditional_ranges_are_asked_as_optuna_asks_by_hand() -> None:
+    """Define-by-run with its TPE of groups, of which all trials are seen; start-up counts the three
+    paths that a trial has."""
+    spec = spec_of(search_space=CONDITIONAL)
+    found = proposed(spec, Rules(spec.objectives), 30, fresh=True)
+    assert found == proposed(spec, Rules(spec.objectives), 30, fresh=False)
+    assert found[0].params == {
+        "optimizer.lr": 0.1,
+        "optimizer.momentum": 0.9,
+        "optimizer.name": "sgd",
+    }
+    study = optuna.create_study(directions=["maximize", "minimize"])
+    for one in found:
+        if one.number:
+            seed = seed_of(0, "sampler", "focal", one.number) % 2**32
+            with pytest.warns(ExperimentalWarning):
+                study.sampler = TPESampler(
+                    seed=seed, multivariate=True, group=True, n_startup_trials=6
+                )
+            trial = study.ask()
+            name = trial.suggest_categorical("optimizer.name", ["sgd", "adam"])
+            trial.suggest_float("optimizer.lr", 0.01, 0.5, log=True)
+            if name == "adam":
+                trial.suggest_float("method.gamma", 0.0, 5.0)
+            else:
+                trial.suggest_float("optimizer.momentum", 0.5, 0.99)
+            assert trial.params == one.params
+            study.tell(trial, state=optuna.trial.TrialState.FAIL)
+        ranges = spec.variant("focal").space.distributions
+        study.add_trial(
+            optuna.trial.create_trial(
+                params=one.params,
+                distributions={path: ranges[path] for path in one.params},
+                values=[one.metrics["accuracy"], one.metrics["ece"]],
+            )
+        )
+    names = {one.params["optimizer.name"] for one in found}
+    assert names == {"sgd", "adam"}
+    # What a user tries first decides what else is asked.
+    own = spec_of(search_space=CONDITIONAL, try_first=[{"optimizer.name": "adam"}])
+    first = proposed(own, Rules(own.objectives), 1, fresh=True)[0].params
+    assert first["optimizer.name"] == "adam" and "optimizer.momentum" not in first
+    assert first["method.gamma"] == 3.0
 
 
 @pytest.mark.parametrize("name", ["tpe", "gp"])
