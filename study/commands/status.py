@@ -71,7 +71,7 @@ def status(study: str, storage: str | None, as_json: bool) -> None:
     if now.alive:
         console.print("another calstudy process is running this study.")
         if waits := noted_wait(opened.directory):
-            console.say(f"it does not train yet: {waits}")
+            console.say(f"it waits: {waits}")
     elif not not_begun(opened, now.records) and (
         line := stopped_line(summed(now.counts.values()), opened.goes_on)
     ):

@@ -35,6 +35,7 @@ from study.engine.stack_size import stacks_of
 from study.machines.admission import fit_again, needed_of
 from study.machines.autoscaler import Demand, asking
 from study.machines.fit_nodes import PATIENCE, FitNodes
+from study.machines.full_disks import FullDisks
 from study.machines.guarded import Unfit, guarded
 from study.machines.held import Held
 from study.machines.nodes import PROBE, alive_nodes, send_as_source
@@ -363,6 +364,13 @@ def _tune(
             waiting(line)
 
         held = Held(study.spec.needs, lambda: nodes.passed_over, tell, cluster.wait)
+        full = FullDisks(tell)
+
+        def follow(waits: bool, heard: float) -> None:
+            if not cluster.is_here:  # that Ray is ours alone
+                held.look(waits)
+            full.look(heard)
+
         search = LedgerSearch(
             study,
             ledger,
@@ -371,7 +379,7 @@ def _tune(
             targets,
             stopping.requested,
             cluster.ask,
-            (lambda waits: None) if cluster.is_here else held.look,
+            follow,
         )
         send_as_source()
         trainable = guarded(CalibrationTrainable, needed.question)

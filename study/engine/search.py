@@ -66,7 +66,8 @@ class LedgerSearch(Searcher):
 
     nodes: those that may train. targets: those checked at the start. stop_requested: from then on a
     death is no trial's fault: what stops this process may stop its workers too. ask: asks for
-    nodes for so many trials. held: is told whether all that was handed out waits.
+    nodes for so many trials. follow: is told whether all that was
+    handed out waits, and when a trial last reported.
     """
 
     def __init__(
@@ -78,11 +79,11 @@ class LedgerSearch(Searcher):
         targets: Targets | None = None,
         stop_requested: Callable[[], bool] = lambda: False,
         ask: Callable[[Demand], None] | None = None,
-        held: Callable[[bool], None] = lambda waits: None,
+        follow: Callable[[bool, float], None] = lambda waits, heard: None,
     ) -> None:
         super().__init__()
         self._ask = ask
-        self._held = held
+        self._follow = follow
         self._asked = -math.inf
         self._stop_requested = stop_requested
         self._study = study
@@ -226,8 +227,9 @@ class LedgerSearch(Searcher):
         """Called between events: follow the nodes, ask for as many as could be used, and end the
         run where none is left."""
         self._guarded(self._nodes.look)
-        waits = bool(self._live) and all(one.last_seen is None for one in self._live.values())
-        self._guarded(lambda: self._held(waits))
+        seen = [one.last_seen for one in self._live.values() if one.last_seen is not None]
+        waits = bool(self._live) and not seen
+        self._guarded(lambda: self._follow(waits, max(seen, default=-math.inf)))
         now = time.monotonic()
         if self._ask is not None and now - self._asked > ASK_SECONDS:
             self._asked = now

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import re
 import signal
+import socket
 import threading
+import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 SERVICES = ("start_monitor", "start_log_monitor", "start_api_server")  # methods of Ray's Node
+FULL = "calstudy-full-"  # the beginning of keys in Ray's store, of jobs and their processes
 NEEDED = {"gcs_server": "control store", "raylet": "raylet"}  # its processes, by their names there
 
 
@@ -368,10 +372,42 @@ def other_jobs() -> dict[str, str]:
         if job.is_dead or job.job_id.hex() == own:
             continue
         if not job.config.ray_namespace.startswith("_ray_internal"):
-            command = re.match(r"\S+(?: -\S+)*(?: [^\s-]\S*)?", job.entrypoint)
+            command = re.match(r"\S+(?: -m \S+| [^\s-]\S*)?", job.entrypoint)
             words = f"{command[0]}, " if command else ""
             place = job.driver_address.ip_address
             found[job.job_id.hex()] = f"{words}process {job.driver_pid} on {place}"
+    return found
+
+
+def tell_full(line: str | None) -> None:
+    """Tell the driver, from a worker, that a write waits for space: where, and the line; None: it
+    goes on.
+
+    A worker's own output reaches nobody, and its next report may be ten minutes away. Ray's store
+    of keys and values is the only way past a method that does not end.
+    """
+    import ray
+    from ray.experimental import internal_kv
+
+    store: Any = internal_kv
+    node = ray.get_runtime_context().get_node_id()
+    key = f"{FULL}{own_job()}-{node}-{os.getpid()}".encode()
+    if line is None:
+        store._internal_kv_del(key)
+    else:
+        told = json.dumps([f"{socket.gethostname()}: {line}", time.time()])
+        store._internal_kv_put(key, told.encode())
+
+
+def told_full() -> dict[str, str]:
+    """What workers of our job tell of full disks: a line and the time, as JSON, by worker."""
+    from ray.experimental import internal_kv
+
+    store: Any = internal_kv
+    found = {}
+    for key in store._internal_kv_list(f"{FULL}{own_job()}".encode()):
+        if (value := store._internal_kv_get(key)) is not None:
+            found[key.decode()] = value.decode()
     return found
 
 

@@ -135,7 +135,7 @@ def test_a_cluster_whose_only_cpu_is_taken(hosts_allowed: None, tmp_path: Path) 
     with network(1, shared) as (head,):
         start_head(head, cpus=1)
         (shared / "hog.py").write_text(HOG)
-        hog = head.popen(["python", str(shared / "hog.py")], stdout=subprocess.PIPE)
+        hog = head.popen(["python", str(shared / "hog.py"), "secret"], stdout=subprocess.PIPE)
         assert hog.stdout is not None and hog.stdout.readline() == "it holds one\n"
         storage = ["--storage", str(shared / "studies")]
         words = [str(write_spec(shared / "small.yaml", trials=1)), *storage]
@@ -147,6 +147,7 @@ def test_a_cluster_whose_only_cpu_is_taken(hosts_allowed: None, tmp_path: Path) 
             bounded.stderr
         )
         assert holds in bounded.stderr and "hog.py, process" in bounded.stderr
+        assert "secret" not in bounded.stderr  # as docs/security.md says
         log = shared / "log"
         with log.open("w") as file:
             driver = head.popen(run, stdout=file, stderr=subprocess.STDOUT)
