@@ -136,7 +136,8 @@ class LedgerSearch(Searcher):
         for row in live.rows.values():
             for listener in self._listeners:
                 listener.handed_out(row.record)
-        return {"assignment": self._assigning.of(live, self._nodes.slots())}
+        assignment = self._assigning.of(live, self._nodes.slots())
+        return {"assignment": assignment, **self._assigning.shown(live)}
 
     def _begun(self, group: Group) -> Live:
         """A new attempt at the trials, as the ledger has it."""
