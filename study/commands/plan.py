@@ -209,7 +209,9 @@ def with_probe(found: Planned, file_name: str, predicts: bool, where: Where) -> 
             slots = most_slots(nodes, spec.needs.values())
             stacks = stacks_of(spec, file_name, found.stored, found.prepared, lambda: slots)
             found = replace(found, slots=slots, stacks=stacks)
-            prober = partial(probe, targets=targets, where=partial(on_nodes, off=off))
+            prober = partial(
+                probe, targets=targets, where=partial(on_nodes, off=off, wait=where.wait.text)
+            )
         probed = None
         if predicts:
             probed = prober(spec, file_name, digest, labels, steps)

@@ -34,6 +34,7 @@ def status(study: str, storage: str | None, as_json: bool) -> None:
     from study.store.home import away_from_home
     from study.store.spending import budget_line, not_begun, spending_plain
     from study.store.study import open_study
+    from study.store.waits import noted_wait
     from study.terminal.tables import failures_table, states_table
 
     opened = open_study(study, storage)
@@ -69,6 +70,8 @@ def status(study: str, storage: str | None, as_json: bool) -> None:
         return
     if now.alive:
         console.print("another calstudy process is running this study.")
+        if waits := noted_wait(opened.directory):
+            console.say(f"it waits: {waits}")
     elif not not_begun(opened, now.records) and (
         line := stopped_line(summed(now.counts.values()), opened.goes_on)
     ):

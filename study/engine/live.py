@@ -14,6 +14,7 @@ from study.schema.variant import with_values
 from study.store.study import Study
 from study.store.targets import Targets
 from study.store.trials import TrialRecord
+from trainables.plain import Plain
 from trainables.plugins import extension_digests
 from trainables.training.attempt import Assignment
 
@@ -93,6 +94,20 @@ class Assigning:
         if live.group.stack is None:
             return rows[0].to_json()
         return json.dumps({"rows": [asdict(row) for row in rows]})
+
+    def shown(self, live: Live) -> dict[str, Plain]:
+        """What Ray shows of an attempt beside it: the trial, its method and the values searched; of
+        a stack by the trials' names. Nothing of ours reads it."""
+        rows: dict[str, Plain] = {}
+        for record in live.group.records:
+            method = self._configs[record.label]["method"]
+            name = method["name"] if isinstance(method, dict) else method
+            rows[record.name] = {"method": name, **record.params}
+        if live.group.stack is not None:
+            return {"stack": live.group.name, "trials": rows}
+        (row,) = rows.values()
+        assert isinstance(row, dict)
+        return {"trial": live.group.name, **row}
 
     def _of_trial(self, record: TrialRecord, live: Live, slots: int) -> Assignment:
         study = self._study

@@ -25,6 +25,7 @@ from optuna.distributions import (
 from study.analysis.prediction import Costs
 from study.machines.admission import usable_gpus_here
 from study.machines.cpus import own_cpus
+from study.machines.held import LOOK_SECONDS, Held
 from study.machines.ray_compat import label_selector
 from study.machines.ray_session import Offer, check_fits, ray_nodes
 from study.machines.stopping import temporary_folder
@@ -208,19 +209,22 @@ class _Child:
         self._pipe.close()
 
 
-def on_nodes(jobs: Jobs, say: Say, off: Collection[str] = ()) -> Answers:
+def on_nodes(jobs: Jobs, say: Say, off: Collection[str] = (), wait: str | None = None) -> Answers:
     """Ask in Ray tasks with the resources of trials, on the joined cluster: in as many as share a
-    GPU. off: the ids of nodes not to use."""
+    GPU. off: the ids of nodes not to use. wait: --wait, for as long as nothing is free."""
     import ray
     from ray.util.placement_group import placement_group, remove_placement_group
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
     nodes = [node for node in ray_nodes() if node["Alive"] and node["NodeID"] not in off]
     groups = {}
-    pending = {}
+    pending: dict[Any, str] = {}
+    probing = ""
+    needed = {label: Resources(**job.resources) for label, job in jobs.items()}
+    held = Held(needed, lambda: off, lambda line: say(line or probing), wait)
     try:
         for label, job in jobs.items():
-            needs = Resources(**job.resources)
+            needs = needed[label]
             copies = max(1, *(sharing(node["Resources"], needs) for node in nodes))
             # One bundle lies on one node, and a part of a GPU on one GPU.
             groups[label] = placement_group([needs.together(copies)], **label_selector(off))
@@ -229,8 +233,10 @@ def on_nodes(jobs: Jobs, say: Say, off: Collection[str] = ()) -> Answers:
             for _ in range(copies):
                 pending[task.options(scheduling_strategy=there).remote(job)] = label
         while pending:
-            say(f"probing {', '.join(dict.fromkeys(pending.values()))}")
-            (ready, *_), _ = ray.wait(list(pending))
+            say(probing := f"probing {', '.join(dict.fromkeys(pending.values()))}")
+            while not (found_now := ray.wait(list(pending), timeout=LOOK_SECONDS)[0]):
+                held.look(waits=True)
+            ready = found_now[0]
             label = pending.pop(ready)
             try:
                 found = ray.get(ready)

@@ -35,7 +35,9 @@ from study.engine.stack_size import stacks_of
 from study.machines.admission import fit_again, needed_of
 from study.machines.autoscaler import Demand, asking
 from study.machines.fit_nodes import PATIENCE, FitNodes
+from study.machines.full_disks import FullDisks
 from study.machines.guarded import Unfit, guarded
+from study.machines.held import Held
 from study.machines.nodes import PROBE, alive_nodes, send_as_source
 from study.machines.ray_job import check_job
 from study.machines.ray_session import check_address, control_store, joined, set_environment
@@ -55,6 +57,7 @@ from study.store.recorded import FIRST, Race
 from study.store.study import Study
 from study.store.targets import Targets
 from study.store.trials import Trials
+from study.store.waits import note_wait
 from trainables.loading.cache import Prepared
 from trainables.outputs.attempts import clear_checkpoints
 
@@ -160,7 +163,9 @@ def run_study(
             off = [unfit.node for unfit in cluster.unfit]
             fit = [node for node in alive_nodes() if node["NodeID"] not in off]
             slots = partial(most_slots, fit, spec.needs.values())
-            prober = partial(probe, targets=targets, where=partial(on_nodes, off=off))
+            prober = partial(
+                probe, targets=targets, where=partial(on_nodes, off=off, wait=wait.text)
+            )
             expected = expected_costs(
                 spec, file_name, stored, prepared.digest, steps, prober, room=room
             )
@@ -200,6 +205,7 @@ class _Cluster:
     is_here: bool = False
     ask: Callable[[Demand], None] | None = None  # an autoscaler
     patience: float = PATIENCE  # seconds without a fit node
+    wait: str | None = None  # --wait, which bounds how long nothing is free
 
 
 @contextmanager
@@ -221,6 +227,8 @@ def _ray(
     if address is None:
         yield _Cluster(_ray_here(spec, display, steps, cpus, stopping), is_here=True)
         return
+    directory = root / spec.name
+    note_wait(directory, None)  # what a killed one left
     with ExitStack() as cluster:
         cluster.enter_context(joined(address, {}, steps))
         ask = cluster.enter_context(asking(address, stopping))
@@ -228,8 +236,14 @@ def _ray(
         cluster.enter_context(watched(control_store(), display.waiting, stopping))
         records = Trials({}) if stored is None else stored.records()
         ask(first_demand(spec, records if retry is None else retry.begun(records), stored))
-        unfit = admitted(spec, root, prepared.digest, wait, steps, display.say, stopping.requested)
-        yield _Cluster(cluster, unfit, ask=ask, patience=max(PATIENCE, wait.seconds))
+
+        def step(line: str) -> None:
+            note_wait(directory, line)
+            steps(line)
+
+        unfit = admitted(spec, root, prepared.digest, wait, step, display.say, stopping.requested)
+        note_wait(directory, None)
+        yield _Cluster(cluster, unfit, False, ask, max(PATIENCE, wait.seconds), wait.text)
 
 
 @contextmanager
@@ -297,6 +311,7 @@ def _train(
                     cluster,
                     stopping,
                     steps,
+                    display.waiting,
                 )
         records = ledger.trials()
         complete = not study.lacking(records)
@@ -323,6 +338,7 @@ def _tune(
     cluster: _Cluster,
     stopping: Stopping,
     steps: ShowsSteps,
+    waiting: Callable[[str | None], None],
 ) -> None:
     """Join Ray, train until every budget is met or a stop is requested, and leave Ray."""
     with cluster.join:
@@ -342,8 +358,28 @@ def _tune(
         )
         for unfit in cluster.unfit:
             nodes.pass_over(unfit)
+
+        def tell(line: str | None) -> None:
+            note_wait(study.directory, line)
+            waiting(line)
+
+        held = Held(study.spec.needs, lambda: nodes.passed_over, tell, cluster.wait)
+        full = FullDisks(tell)
+
+        def follow(waits: bool, heard: float) -> None:
+            if not cluster.is_here:  # that Ray is ours alone
+                held.look(waits)
+            full.look(heard)
+
         search = LedgerSearch(
-            study, ledger, listeners, nodes, targets, stopping.requested, cluster.ask
+            study,
+            ledger,
+            listeners,
+            nodes,
+            targets,
+            stopping.requested,
+            cluster.ask,
+            follow,
         )
         send_as_source()
         trainable = guarded(CalibrationTrainable, needed.question)
@@ -363,7 +399,7 @@ def tune_study(search: Any, name: str, trainable: Any, stop_requested: Callable[
     from ray import tune
 
     from study.engine.early_stopping import RungScheduler
-    from study.engine.search import Interrupted, Watch
+    from study.engine.watch import Interrupted, Watch
     from study.machines.ray_compat import losses_are_deaths, uncounted_callbacks, without_messages
 
     with temporary_folder("calstudy-tune-") as scratch:

@@ -7,12 +7,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-import ray
-from ray.tune import Callback
-from ray.tune.experiment import Trial
 from ray.tune.search import Searcher
 
 from study.analysis.pareto import complete
@@ -33,7 +29,6 @@ from study.engine.live import Assigning, Live, Row
 from study.engine.queue import Group, Queue
 from study.machines.autoscaler import Demand
 from study.machines.guarded import Unfit, unfit_node
-from study.machines.ray_compat import actor_id_of, actor_of
 from study.schema.errors import SpecError
 from study.store.ledger import MAX_DEATHS, Ledger
 from study.store.study import Study
@@ -56,10 +51,6 @@ OVERDUE_LOOK_SECONDS = 1.0
 T = TypeVar("T")
 
 
-class Interrupted(Exception):
-    """The run was asked to stop; its trials resume in the next run."""
-
-
 class Nodes(Protocol):
     """The nodes that train: `FitNodes`."""
 
@@ -75,7 +66,8 @@ class LedgerSearch(Searcher):
 
     nodes: those that may train. targets: those checked at the start. stop_requested: from then on a
     death is no trial's fault: what stops this process may stop its workers too. ask: asks for
-    nodes for so many trials.
+    nodes for so many trials. follow: is told whether all that was
+    handed out waits, and when a trial last reported.
     """
 
     def __init__(
@@ -87,9 +79,11 @@ class LedgerSearch(Searcher):
         targets: Targets | None = None,
         stop_requested: Callable[[], bool] = lambda: False,
         ask: Callable[[Demand], None] | None = None,
+        follow: Callable[[bool, float], None] = lambda waits, heard: None,
     ) -> None:
         super().__init__()
         self._ask = ask
+        self._follow = follow
         self._asked = -math.inf
         self._stop_requested = stop_requested
         self._study = study
@@ -142,7 +136,8 @@ class LedgerSearch(Searcher):
         for row in live.rows.values():
             for listener in self._listeners:
                 listener.handed_out(row.record)
-        return {"assignment": self._assigning.of(live, self._nodes.slots())}
+        assignment = self._assigning.of(live, self._nodes.slots())
+        return {"assignment": assignment, **self._assigning.shown(live)}
 
     def _begun(self, group: Group) -> Live:
         """A new attempt at the trials, as the ledger has it."""
@@ -233,6 +228,9 @@ class LedgerSearch(Searcher):
         """Called between events: follow the nodes, ask for as many as could be used, and end the
         run where none is left."""
         self._guarded(self._nodes.look)
+        seen = [one.last_seen for one in self._live.values() if one.last_seen is not None]
+        waits = bool(self._live) and not seen
+        self._guarded(lambda: self._follow(waits, max(seen, default=-math.inf)))
         now = time.monotonic()
         if self._ask is not None and now - self._asked > ASK_SECONDS:
             self._asked = now
@@ -428,42 +426,3 @@ class LedgerSearch(Searcher):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Searcher, ()
-
-
-class Watch(Callback):
-    """Forwards callback events to the search, kills hanging trials, and ends the run on request."""
-
-    def __init__(self, search: LedgerSearch, stop_requested: Callable[[], bool]) -> None:
-        self._search = search
-        self._stop_requested = stop_requested
-        self._running: dict[str, Trial] = {}  # Tune's trials, by id
-        self._actors: set[str] = set()  # the ids of processes that have trained
-
-    def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self._running[trial.trial_id] = trial
-        actor = actor_id_of(trial)
-        self._search.attempt_started(trial.trial_id, actor not in self._actors, actor)
-        self._actors.add(actor)
-
-    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self._running.pop(trial.trial_id, None)
-
-    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self._running.pop(trial.trial_id, None)
-        # Not `get_pickled_error`: it reads from Tune's snapshots, which are off.
-        text = Path(trial.error_file).read_text(errors="replace") if trial.error_file else ""
-        message = text.partition("\n")[2]  # Tune's own first line: how many, and when
-        self._search.attempt_died(trial.trial_id, message)
-
-    def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        """Called between events: an exception raised here ends the run."""
-        self._search.look()
-        for trial_id in self._search.overdue():
-            ray.kill(actor_of(self._running[trial_id]))
-        if self._search.fault is not None:
-            raise self._search.fault
-        if self._stop_requested():
-            raise Interrupted
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Callback, ()

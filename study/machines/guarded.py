@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from study.machines.node_facts import Question, answers
+from study.machines.ray_compat import tell_full
 
 
 class NodeUnfit(RuntimeError):
@@ -75,6 +76,7 @@ def guarded(trainable: type, question: Question) -> Any:
             """The trainable, on a node that is fit."""
             if found := answers([question]).get("unfit"):
                 raise NodeUnfit(". ".join(found))
+            vars(importlib.import_module("trainables.files.atomic"))["on_full"] = tell_full
             inner = getattr(importlib.import_module(module), name)
             made = inner.__new__(inner)  # Tune's own set-up is this one's
             made.setup(self._config)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from study.machines import guarded, node_facts
+from study.machines import guarded, node_facts, ray_compat
 from study.machines.node_facts import Facts, Question
 from study.machines.ray_session import Node, ray_nodes
 from study.schema import versions
@@ -24,7 +24,7 @@ from trainables.plain import Plain
 # Seconds to wait for a quick answer; Ray declares a lost node dead within half of it.
 PATIENCE = 60.0
 # Sent as source, so that nodes with different code, or without calstudy, can answer too.
-SENT = (guarded, node_facts, versions, home, machine)
+SENT = (guarded, node_facts, ray_compat, versions, home, machine)
 DATA_PATIENCE = 3600.0  # seconds; a node may have to decode the data first
 Trial: TypeAlias = dict[str, Plain]  # TrialConfig's plain values
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import re
 import signal
+import socket
 import threading
+import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 SERVICES = ("start_monitor", "start_log_monitor", "start_api_server")  # methods of Ray's Node
+FULL = "calstudy-full-"  # the beginning of keys in Ray's store, of jobs and their processes
 NEEDED = {"gcs_server": "control store", "raylet": "raylet"}  # its processes, by their names there
 
 
@@ -298,6 +303,112 @@ def _types_of_nodes() -> list[str]:
     pending = reply.autoscaling_state
     coming = [*pending.pending_instances, *pending.pending_instance_requests]
     return [*there, *(each.ray_node_type_name for each in coming)]
+
+
+@dataclass(frozen=True)
+class Holding:
+    """What a job of the joined cluster holds of a node, in Ray's names: by an actor, or a placement
+    group. job, node: ids."""
+
+    job: str
+    node: str
+    resources: dict[str, float]
+
+
+def own_job() -> str:
+    """The id of our job, as `Holding` has it."""
+    import ray
+
+    return str(ray.get_runtime_context().get_job_id())
+
+
+def free_resources() -> dict[str, dict[str, float]]:
+    """By node id what no job holds. Ray's public function sums all nodes."""
+    from ray._private import state
+
+    known: Any = state.state
+    free: dict[str, dict[str, float]] = known.available_resources_per_node()
+    return free
+
+
+def holdings() -> list[Holding]:
+    """What actors and placement groups hold; Ray tells of no task without a dashboard."""
+    from ray._private import state
+    from ray.core.generated import gcs_pb2
+
+    known: Any = state.state
+    messages: Any = gcs_pb2
+    accessor = known._connect_and_get_accessor()
+    found = []
+    for actor in map(messages.ActorTableData.FromString, accessor.get_actor_table(None, "ALIVE")):
+        held = dict(actor.required_resources)
+        found.append(Holding(actor.job_id.hex(), actor.address.node_id.hex(), held))
+    groups = accessor.get_placement_group_table()
+    for group in map(messages.PlacementGroupTableData.FromString, groups):
+        if group.state == messages.PlacementGroupTableData.CREATED:
+            job = group.creator_job_id.hex()
+            for bundle in group.bundles:
+                held = dict(bundle.unit_resources)
+                found.append(Holding(job, bundle.node_id.hex(), held))
+    return found
+
+
+def other_jobs() -> dict[str, str]:
+    """The jobs that run beside ours, by id: `python hog.py, process 188 on 10.0.0.1`.
+
+    A command's further words are left out: they may hold a password.
+    """
+    from ray._private import state
+    from ray.core.generated import gcs_pb2
+
+    known: Any = state.state
+    messages: Any = gcs_pb2
+    table = known._connect_and_get_accessor().get_job_table(
+        skip_submission_job_info_field=True, skip_is_running_tasks_field=True
+    )
+    own = own_job()
+    found = {}
+    for job in map(messages.JobTableData.FromString, table):
+        if job.is_dead or job.job_id.hex() == own:
+            continue
+        if not job.config.ray_namespace.startswith("_ray_internal"):
+            command = re.match(r"\S+(?: -m \S+| [^\s-]\S*)?", job.entrypoint)
+            words = f"{command[0]}, " if command else ""
+            place = job.driver_address.ip_address
+            found[job.job_id.hex()] = f"{words}process {job.driver_pid} on {place}"
+    return found
+
+
+def tell_full(line: str | None) -> None:
+    """Tell the driver, from a worker, that a write waits for space: where, and the line; None: it
+    goes on.
+
+    A worker's own output reaches nobody, and its next report may be ten minutes away. Ray's store
+    of keys and values is the only way past a method that does not end.
+    """
+    import ray
+    from ray.experimental import internal_kv
+
+    store: Any = internal_kv
+    node = ray.get_runtime_context().get_node_id()
+    key = f"{FULL}{own_job()}-{node}-{os.getpid()}".encode()
+    if line is None:
+        store._internal_kv_del(key)
+    else:
+        told = json.dumps([f"{socket.gethostname()}: {line}", time.time()])
+        store._internal_kv_put(key, told.encode())
+
+
+def told_full() -> dict[str, str]:
+    """What workers of our job tell of full disks: a line and the time, as JSON, by worker."""
+    from ray.experimental import internal_kv
+
+    store: Any = internal_kv
+    found = {}
+    for key in store._internal_kv_list(f"{FULL}{own_job()}".encode()):
+        if (value := store._internal_kv_get(key)) is not None:
+            found[key.decode()] = value.decode()
+    return found
 
 
 def lost_services() -> list[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from study.machines.admission import check_nodes
 from study.machines.guarded import Unfit
+from study.machines.held import LATER, NOTHING, free_slots, held_line, holders
 from study.machines.nodes import alive_nodes
 from study.machines.ray_compat import autoscaler_is_active
 from study.machines.ray_session import (
@@ -19,7 +20,7 @@ from study.machines.ray_session import (
     offers,
     ray_nodes,
 )
-from study.schema.resources import slots
+from study.schema.resources import most_slots, slots
 from study.schema.spec import StudySpec
 from study.schema.wait import Wait, duration
 
@@ -42,15 +43,17 @@ def admitted(
     trials fit on no node, ClusterUnready if they do not in time, or no node is fit.
     """
     check = partial(check_nodes, spec, root, digest, step)
-    patience = wait.patience(autoscaler_is_active() is True)
+    grows = autoscaler_is_active() is True
+    patience = wait.patience(grows)
     if patience is None:
         check_fits(ray_nodes(), spec.needs)
         return check()
-    return _Arrival(spec, wait, patience, check, step, say).awaited(stopped)
+    return _Arrival(spec, wait, patience, check, step, say, grows).awaited(stopped)
 
 
 class _Arrival:
-    """Nodes that arrive one after another."""
+    """Nodes that arrive one after another, and what is free on them. grows: an autoscaler adds
+    some for trials that wait; then nothing has to be free."""
 
     def __init__(
         self,
@@ -60,7 +63,9 @@ class _Arrival:
         check: Callable[[], list[Unfit]],
         step: Callable[[str], None],
         say: Callable[[str], None],
+        grows: bool,
     ) -> None:
+        self._grows = grows
         self._needs = spec.needs
         self._wait = wait
         self._patience = patience
@@ -86,7 +91,7 @@ class _Arrival:
             # One after another they would be checked as often as they come.
             if (over or not self._lacks(self._large)) and self._is_due():
                 self._check_now()
-            lacks = self._lacks(self._fit)
+            lacks = self._lacks(self._fit) or self._held()
             if not lacks and self._checked:
                 return self._unfit
             if over:
@@ -131,14 +136,27 @@ class _Arrival:
             return f"a node with {in_words(self._needs[label])} for a trial of {label}"
         if self._wait.nodes and len(nodes) < self._wait.nodes:
             return f"nodes: {len(nodes)} of {self._wait.nodes} there"
-        fit = max(slots(nodes, needs) for needs in self._needs.values())
-        if self._wait.slots and fit < self._wait.slots:
-            return f"slots: {fit} of {self._wait.slots} there"
+        if self._wait.slots and most_slots(nodes, self._needs.values()) < self._wait.slots:
+            return f"slots: {most_slots(nodes, self._needs.values())} of {self._wait.slots} there"
         return ""
+
+    def _held(self) -> str:
+        """What others hold of the slots to wait for, in words; empty where enough are free."""
+        nodes = self._fit
+        if self._grows or not self._wait.options:
+            return ""
+        if line := held_line(self._needs, nodes):
+            return line
+        free = max(free_slots(nodes, needs) for needs in self._needs.values())
+        if not self._wait.slots or free >= self._wait.slots:
+            return ""
+        kinds = {kind for needs in self._needs.values() for kind in needs.to_ray()}
+        return f"slots: {free} of {self._wait.slots} free; {holders(nodes, sorted(kinds))}"
 
     def _tell(self, lacks: str) -> None:
         passed_over = f" ({len(self._unfit)} passed over)" if self._unfit else ""
-        line = f"waiting up to {self._patience} for {lacks}{passed_over}"
+        what = ": " if lacks.startswith(NOTHING) else " for "
+        line = f"waiting up to {self._patience}{what}{lacks}{passed_over}"
         if line != self._told:
             self._told = line
             self._step(line)
@@ -147,8 +165,14 @@ class _Arrival:
         """The time is up: go on with what is there."""
         label = self._unplaced(self._fit)
         if label is None:
-            kind, _, count = lacks.partition(": ")
-            self._say(f"--{kind}: {count} after {self._patience}; the study begins with these.")
+            if (held := self._held()).startswith(NOTHING):
+                raise ClusterUnready(f"--wait: after {self._patience} {held}", LATER)
+            kind, _, found = lacks.partition(": ")
+            count, _, held = found.partition("; ")
+            held = held and f" ({held})"
+            self._say(
+                f"--{kind}: {count} after {self._patience}{held}; the study begins with these."
+            )
             return self._unfit
         if self._problem is not None:
             raise self._problem

@@ -56,7 +56,7 @@ class PatientJournal(BaseJournalBackend):
             append(self.path, lines.encode(), durable=True, follow=self._follow, create=False)
             self._known = self._tail()
 
-        retry_until_space(write)
+        retry_until_space(write, self.path)
 
     def read_logs(self, log_number_from: int) -> Generator[Log, None, None]:
         if log_number_from < self.lines:

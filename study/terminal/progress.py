@@ -165,7 +165,8 @@ class Progress(Listener):
             self._take_over()
             self.said(line)
         elif line is None and self._waits is not None:
-            self._console.print("Ray answers again.", highlight=False)
+            again = "Ray answers again." if self._waits.startswith("Ray:") else "It goes on."
+            self._console.print(again, highlight=False)
         self._waits = line
 
     def _take_over(self) -> None:

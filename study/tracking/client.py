@@ -52,6 +52,8 @@ DRIVERS = {  # of databases, and what to install for them
 }
 LOGGERS = ("mlflow", "alembic", "sqlalchemy", "urllib3")
 TRIES = 3  # of a failing request that only reads
+ENDS = 3.0  # times its timeout, which is from one byte to the next: how long an answer may take
+_servers: set[str] = set()  # whose requests end
 
 T = TypeVar("T")
 
@@ -65,7 +67,34 @@ def open_client(uri: str) -> MlflowClient:
     path = sqlite_file(uri)
     if path is not None and not path.exists():
         _create(uri, path)
+    if is_server(uri):
+        end_requests(uri)
     return MlflowClient(uri, uri)
+
+
+def end_requests(uri: str) -> None:
+    """From now on each request to this server ends: `requests` waits for ever where a byte comes
+    now and then. Uploads of files take as long as they take."""
+    import requests
+
+    _servers.add(uri)
+    known = requests.Session.send
+    if hasattr(known, "ends"):
+        return
+
+    def send(session: Any, request: Any, **named: Any) -> Any:
+        is_ours = any(str(request.url).startswith(each) for each in _servers)
+        if not (is_ours and isinstance(request.body, str | bytes | None)):
+            return known(session, request, **named)
+        seconds = ENDS * float(os.environ.get("MLFLOW_HTTP_REQUEST_TIMEOUT", "10"))
+        try:
+            return within(seconds, request.url, lambda: known(session, request, **named))
+        except TrackingUnavailable:
+            late = f"timed out: no whole answer within {seconds:g} s"
+            raise requests.exceptions.Timeout(late) from None
+
+    vars(send)["ends"] = True
+    vars(requests)["Session"].send = send
 
 
 def _create(uri: str, path: Path) -> None:

@@ -91,7 +91,9 @@ def test_what_fails_while_streaming_is_raised_and_leaves_nothing(tmp_path: Path)
     assert os.listdir(tmp_path) == []
 
 
-def test_the_waiting_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_waiting_ends(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(atomic, "PAUSE", 0.01)
     monkeypatch.setattr(atomic, "PATIENCE", 0.1)
     tried = []
@@ -101,8 +103,11 @@ def test_the_waiting_ends(monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with pytest.raises(OSError, match="No space left"):
-        retry_until_space(full)
+        retry_until_space(full, tmp_path / "f")
     assert len(tried) > 2
+    lines = capsys.readouterr().err.splitlines()
+    assert lines and lines[0].startswith(f"No space left on device: {tmp_path} (")
+    assert lines[0].endswith(" kB free); waiting up to 0 minutes.")
 
 
 def test_another_trouble_goes_through_at_once() -> None:
@@ -113,7 +118,7 @@ def test_another_trouble_goes_through_at_once() -> None:
         raise PermissionError(errno.EACCES, "Permission denied")
 
     with pytest.raises(PermissionError):
-        retry_until_space(refused)
+        retry_until_space(refused, Path("f"))
     assert len(tried) == 1
 
 

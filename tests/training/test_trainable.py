@@ -22,6 +22,7 @@ from trainables.files.digest import file_digest
 from trainables.loading.cache import data_digest
 from trainables.outputs.attempts import attempts_in
 from trainables.outputs.classifier import Classifier
+from trainables.outputs.outcome import Report
 from trainables.outputs.predictions import Predictions
 from trainables.training import trainable
 from trainables.training.attempt import Assignment
@@ -77,6 +78,23 @@ def test_a_trial_leaves_files_that_are_what_it_reports(
     assert (files / "log").read_text().count("epoch=") == 3
     how = TrialRecord("focal", 0, "complete", {}, training=outcome["training"]).how_trained
     assert how == "precision: float32, step: eager, features: eager, images: mapped, device: cpu"
+
+
+def test_tune_sees_the_metrics_of_the_epoch(actor: CalibrationTrainable, tmp_path: Path) -> None:
+    begin(actor, replace(assignment(tmp_path), step_seconds=0.0))
+    found = []
+    while not found or not found[-1]["done"]:
+        found.append(actor.step())
+    assert [result["epoch"] for result in found] == [1, 2, 3]
+    for result in found:
+        (plain,) = json.loads(result["reports"]).values()
+        assert {name: result[name] for name in plain["rows"][-1]}.items() <= {
+            **plain["rows"][-1],
+            **((plain["outcome"] or {}).get("metrics") or {}),
+        }.items()
+    assert found[-1]["ece"] == plain["outcome"]["metrics"]["ece"]
+    two = {name: Report([{"epoch": 2, "ece": 0.1}]) for name in ("focal/0000", "mbls/0000")}
+    assert trainable.latest(two)["mbls/0000/ece"] == 0.1 and "ece" not in trainable.latest(two)
 
 
 def test_a_new_process_decodes_the_data_before_it_trains(

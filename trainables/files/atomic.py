@@ -12,7 +12,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -23,22 +23,45 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 T = TypeVar("T")
 
 
-def retry_until_space(write: Callable[[], T]) -> T:
-    """The result of `write`, retried while the disk is full. `write` must be safe to retry."""
+def on_full(line: str | None) -> None:
+    """Called while a write waits for space, each PAUSE; None: it is written, or given up. A worker,
+    whose errors nobody reads, has another function here, which tells its driver."""
+    if line is not None and not _printed:
+        print(f"{line}.", file=sys.stderr)
+    _printed[:] = [] if line is None else [line]
+
+
+_printed: list[str] = []
+
+
+def retry_until_space(write: Callable[[], T], path: Path) -> T:
+    """The result of `write`, retried while the disk is full. `write` must be safe to retry. path:
+    what it writes."""
     deadline = time.monotonic() + PATIENCE
-    reported = False
-    while True:
-        try:
-            return write()
-        except OSError as error:
-            if error.errno not in _FULL or time.monotonic() > deadline:
-                raise
-            if not reported:
-                where = f" at {error.filename}" if error.filename else ""
-                patience = f"waiting up to {PATIENCE / 60:.0f} minutes"
-                print(f"no space left{where}: {patience}.", file=sys.stderr)
-                reported = True
-        time.sleep(PAUSE)
+    waits = False
+    try:
+        while True:
+            try:
+                return write()
+            except OSError as error:
+                if error.errno not in _FULL or time.monotonic() > deadline:
+                    raise
+                waits = True
+                on_full(_full_line(error, path))
+            time.sleep(PAUSE)
+    finally:
+        if waits:
+            on_full(None)
+
+
+def _full_line(error: OSError, path: Path) -> str:
+    """`No space left on device: /studies/mine/trials (12 kB free); waiting up to 10 minutes`."""
+    there = next((part for part in path.absolute().parents if part.is_dir()), path)
+    free = ""
+    with suppress(OSError):
+        free = f" ({shutil.disk_usage(there).free / 1000:,.0f} kB free)"
+    what = os.strerror(error.errno or errno.ENOSPC)
+    return f"{what}: {there}{free}; waiting up to {PATIENCE / 60:.0f} minutes"
 
 
 def write_whole(
@@ -56,7 +79,7 @@ def write_whole(
                 file.flush()
                 os.fsync(file.fileno())
 
-    retry_until_space(write)
+    retry_until_space(write, path)
     return hashlib.sha256(data).hexdigest()
 
 
@@ -74,7 +97,7 @@ def write_stream(path: Path, write: Callable[["Hashing"], object]) -> str:
                 raise
         return hashing.sha256.hexdigest()
 
-    return retry_until_space(whole)
+    return retry_until_space(whole, path)
 
 
 class Hashing:
@@ -164,4 +187,4 @@ def append(
                 file.truncate(before)
                 raise
 
-    retry_until_space(write)
+    retry_until_space(write, path)

@@ -372,7 +372,8 @@ class Attempt:
 
     def log(self, text: str) -> None:
         """Add to the trial's log, whose epochs trained are compared with those needed."""
-        retry_until_space(lambda: self._directory.mkdir(parents=True, exist_ok=True))
+        folder = self._directory
+        retry_until_space(lambda: folder.mkdir(parents=True, exist_ok=True), folder)
         append(self._directory / "log", text.encode())
 
 
@@ -386,9 +387,9 @@ def label_of(trial: str) -> str:
 
 
 def is_denied(error: BaseException) -> bool:
-    """The machine gave no process, thread or memory: a failed fork is no trial's fault."""
+    """The machine gave no process, thread, memory or disk: a failed fork is no trial's fault."""
     if isinstance(error, OSError):
-        return error.errno in (errno.EAGAIN, errno.ENOMEM)
+        return error.errno in (errno.EAGAIN, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT)
     return isinstance(error, RuntimeError) and str(error) == "can't start new thread"
 
 

@@ -4,6 +4,7 @@ The only file of this package that imports Ray.
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from trainables import methods
 from trainables.config import TrialConfig
 from trainables.loading.trial_data import trial_data
 from trainables.machine import keep_freed_memory
-from trainables.outputs.outcome import reports_to_json
+from trainables.outputs.outcome import Report, reports_to_json
 from trainables.plain import Plain
 from trainables.training import checkpoint
 from trainables.training.attempt import Assignment, Attempt
@@ -24,7 +25,7 @@ from trainables.training.stacked_attempt import StackedAttempt
 
 class CalibrationTrainable(Trainable):
     """Trains the assignment in `config["assignment"]`, of a trial or a stack; each result has a
-    `Report` of each trial, as JSON.
+    `Report` of each trial, as JSON, and for Tune's own tables and callbacks their `latest` values.
 
     One class for all methods, so that actors are reused.
     """
@@ -58,8 +59,22 @@ class CalibrationTrainable(Trainable):
 
     def step(self) -> dict[str, Plain]:
         assert self._attempt is not None
-        reports = reports_to_json(self._attempt.reports())
-        return {"reports": reports, "done": self._attempt.is_over}
+        reports = self._attempt.reports()
+        told = reports_to_json(reports)
+        return {**latest(reports), "reports": told, "done": self._attempt.is_over}
+
+
+def latest(reports: Mapping[str, Report]) -> dict[str, Plain]:
+    """The metrics of the last epoch, and those at a trial's end; of a stack by the trials' names,
+    as `focal/0003/accuracy`."""
+    found: dict[str, Plain] = {}
+    for name, report in reports.items():
+        values = dict(report.rows[-1]) if report.rows else {}
+        if report.outcome is not None:
+            values |= report.outcome.metrics or {}
+        before = "" if len(reports) == 1 else f"{name}/"
+        found |= {f"{before}{metric}": value for metric, value in values.items()}
+    return found
 
 
 def trainable_for(method: str) -> type[Trainable]:

@@ -155,6 +155,25 @@ def test_what_waits_for_results_leaves_its_place_empty(tmp_path: Path) -> None:
     assert trials_of(driven.next()[1]) == numbers(7, 9, "focal")
 
 
+def test_tune_sees_the_method_and_its_searched_values(tmp_path: Path) -> None:
+    driven = Driven(tmp_path, rows=4, trials=6, methods=["focal", "gamma_net"])
+    seen: dict[str, Any] = {}
+    while isinstance(given := driven.search.suggest("t"), Mapping):
+        given = dict(given)
+        trials = trials_of(json.loads(given.pop("assignment")))
+        if len(trials) > 1:
+            assert given.pop("stack") == trials[0]
+            seen |= given.pop("trials")
+        else:
+            name = given.pop("trial")
+            seen[name], given = given, {}
+        assert given == {}
+        driven.ends("t", dict.fromkeys(trials, COMPLETE))
+    for one in driven.ledger.trials():
+        assert seen[one.name] == {"method": one.label, **one.params}
+    assert len(seen) == 12 and any("method.gamma" in each for each in seen.values())
+
+
 def test_methods_go_on_together(tmp_path: Path) -> None:
     """focal waits for results from its fifth trial on, mbls from its seventh. With one slot, a
     stack is asked in advance only if it is whole: mbls alone would be ahead for good."""

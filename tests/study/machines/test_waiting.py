@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from study.machines import waiting
+from study.machines import held, waiting
 from study.machines.guarded import Unfit
+from study.machines.ray_compat import Holding
 from study.machines.ray_session import ClusterError, ClusterUnready
 from study.machines.waiting import CHECK_SECONDS, admitted
 from study.schema.errors import TryAgain
@@ -45,12 +46,17 @@ class Cluster:
         self._needs: dict[str, Resources] = {}
         self.stop_at = float("inf")
         self.autoscaler: bool | None = False
+        self.taken: dict[str, float] = {}  # CPUs that job 02 holds, by node
+        self.taken_until = float("inf")
         clock = SimpleNamespace(monotonic=lambda: self.now, sleep=self._sleep)
         monkeypatch.setattr(waiting, "time", clock)
         monkeypatch.setattr(waiting, "alive_nodes", self._alive)
         monkeypatch.setattr(waiting, "ray_nodes", self._alive)
         monkeypatch.setattr(waiting, "check_nodes", self._check)
         monkeypatch.setattr(waiting, "autoscaler_is_active", lambda: self.autoscaler)
+        monkeypatch.setattr(held, "free_resources", self._free)
+        monkeypatch.setattr(held, "holdings", self._holdings)
+        monkeypatch.setattr(held, "other_jobs", lambda: {"02": "python hog.py, process 8 on a"})
 
     def _sleep(self, seconds: float) -> None:
         self.now += seconds
@@ -66,6 +72,16 @@ class Cluster:
             for name, at in self._arrives.items()
             if at <= self.now
         ]
+
+    def _holdings(self) -> list[Holding]:
+        there = self.taken.items() if self.now < self.taken_until else ()
+        return [Holding("02", node, {"CPU": cpus}) for node, cpus in there]
+
+    def _free(self) -> dict[str, dict[str, float]]:
+        free = {node["NodeID"]: dict(node["Resources"]) for node in self._alive()}
+        for each in self._holdings():
+            free[each.node]["CPU"] -= each.resources["CPU"]
+        return free
 
     def _check(self, *taken: object) -> list[Unfit]:
         needs = self._needs.values()
@@ -195,6 +211,38 @@ def test_with_no_node_that_fits_it_ends_and_may_be_run_again(
         f"--wait: after 1m no node fits a trial of {lacks}; {there}. Run again once there is one,"
         " or wait longer."
     )
+
+
+def test_what_others_hold_is_waited_for_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(monkeypatch, {"1": 0.0})
+    cluster.taken = {"1": 2.0}
+    job = "2 CPU held by job 02 (python hog.py, process 8 on a)"
+    nothing = f"nothing is free for a trial of focal, which needs 1 CPU: {job}"
+    with pytest.raises(ClusterUnready) as ended:
+        cluster.admitted(Wait("20s", slots=1))
+    assert isinstance(ended.value, TryAgain) and 20 <= cluster.now < 25  # exit code 75
+    assert cluster.steps == [f"waiting up to 20s: {nothing}"]
+    assert str(ended.value) == f"--wait: after 20s {nothing}. {held.LATER}"
+
+    cluster.taken_until = cluster.now + 10
+    assert cluster.admitted(Wait("20s")) == [] and cluster.now < 40  # once it is free
+
+    cluster.taken, cluster.taken_until = {"1": 1.0}, float("inf")
+    assert cluster.admitted(Wait("1m", slots=2)) == []
+    assert cluster.lines == [
+        "--slots: 1 of 2 free after 1m (1 CPU held by job 02 (python hog.py, process 8 on a)); the"
+        " study begins with these."
+    ]
+
+
+def test_where_an_autoscaler_adds_nodes_trials_wait_for_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It adds none for what is only asked for: that may be held by others."""
+    cluster = Cluster(monkeypatch, {"1": 0.0})
+    cluster.taken = {"1": 2.0}
+    cluster.autoscaler = True
+    assert cluster.admitted(Wait("20s", slots=1)) == [] and cluster.now == 0
 
 
 def test_a_node_that_is_not_fit_does_not_count_and_is_asked_again(

@@ -15,6 +15,7 @@ from mlflow import MlflowClient
 from study.answer.said import Answer
 from study.commands import answer as answer_command
 from study.schema.uris import TrackingUnavailable, embedded_tracking
+from study.tracking import client as client_module
 from study.tracking import projection as projection_module
 from study.tracking.artifacts import describe, log_answer
 from study.tracking.client import within
@@ -22,6 +23,7 @@ from study.tracking.projection import Projection, sync
 from study.tracking.reader import reach, read_runs
 from study.tracking.removal import delete_runs
 from study.tracking.writer import StudyRuns
+from tests.patience import patient
 from tests.study.tracking.studies import make_study
 
 # ---- by their id ---------------------------------------------------------------------------------
@@ -117,6 +119,26 @@ def test_a_run_that_has_ended_does_not_wait_for_its_answer_in_mlflow(
         monkeypatch.setattr(type(study), "tracking", lambda self, option: uri, raising=False)
         assert not answer_command.conclude(SimpleNamespace(study=study), None, shown=False)  # type: ignore[arg-type]
     assert "the answer is not in MLflow" in capsys.readouterr().err
+
+
+def test_each_request_ends(storage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of `sync`, `audit`, `doctor`, `delete`, `report`: whatever asks a server."""
+    study = make_study(storage)
+    monkeypatch.setattr(client_module, "ENDS", 0.3)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+    began = time.monotonic()
+    with dripping() as uri:
+        for ask in (
+            lambda: sync(study, uri),
+            lambda: read_runs(uri, study.id),
+            lambda: delete_runs(study, uri),
+            lambda: describe(study, uri, ["Take it."], []),
+        ):
+            with pytest.raises(TrackingUnavailable, match="timed out: no whole answer within"):
+                ask()
+        with pytest.raises(Exception, match="no whole answer within"):
+            reach(uri)
+    assert time.monotonic() - began < patient(30)
 
 
 def test_what_is_done_in_time_is_as_without_a_deadline() -> None:
