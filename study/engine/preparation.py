@@ -185,7 +185,10 @@ def existing_study(
         _refuse_other_first(spec, stored, records, file_name)
         if stored.recorded.data_digest != prepared.digest:
             found = f"the source has changed since '{spec.name}' was started"
-            mend = "Restore it, or rename the study."
+            mend = (
+                "Restore it, or give the study another name: to confirm or export this one takes"
+                " the data it began with."
+            )
             recorded = stored.recorded.data_digest
             why = why_other(spec.data, spec.seed, recorded, found, mend)
             raise SpecError(file_name, "data", *why)
