@@ -90,7 +90,12 @@ class Found:
 @click.option("--score", metavar="NAME", help="Column of the probability of one of two classes.")
 @click.option("--positive", metavar="CLASS", help="The class that --score is of; default: 1.")
 @click.option("--id", "id_", metavar="NAME", help="Column that pairs the rows of two files.")
-@click.option("--ignore", metavar="LABEL", help="Leave out the samples with this label: -1.")
+@click.option("--group", metavar="NAME", help="Column that says which rows belong together.")
+@click.option(
+    "--ignore",
+    metavar="LABEL",
+    help="Leave out the samples with this label: -1; '' those without one.",
+)
 @click.option(
     "--metrics", "named", metavar="NAMES", help="These metrics instead, such as ece,skce."
 )
@@ -144,6 +149,7 @@ def evaluate(
     score: str | None,
     positive: str | None,
     id_: str | None,
+    group: str | None,
     ignore: str | None,
     named: str | None,
     every: bool,
@@ -164,8 +170,8 @@ def evaluate(
     logit_1, ... or prob_0, prob_1, ..., of an npz the arrays labels [N], and logits or probs
     [N, K], of maps [N, H, W] and [N, K, H, W]; --label, --probs, --logits and --score name others.
     If labels are words, a class is what * of the pattern stands for; if they are numbers, classes
-    count from 0, in the order of the columns' numbers. `group` (npz: groups) says which samples
-    belong together.
+    count from 0, in the order of the columns' numbers. `group` (npz: groups), or the column of --group, says
+    which samples belong together.
 
     Shows accuracy, NLL, Brier score and ECE with 95% intervals, and whether to use a temperature,
     cross-fitted within the file. --metrics and --all show others, before and after it. JSON gives
@@ -181,7 +187,7 @@ def evaluate(
     asked = Request(
         file,
         other,
-        Columns(label, probs, logits, score, positive, id_),
+        Columns(label, probs, logits, score, positive, id_, group),
         ignore,
         _names(named, every),
         read_alerts(limits),
@@ -202,8 +208,8 @@ def evaluate(
         print_json(_plain(asked, found, failed))
     else:
         _print(asked, found)
-        for line in failed:
-            console.say(line)
+    for line in failed:
+        errors.say(line)
     if failed:
         raise SystemExit(BEYOND_LIMIT)
 
@@ -328,7 +334,7 @@ def _plain(asked: Request, found: Found, failed: Sequence[str]) -> dict[str, obj
     """The evaluation for JSON; what was not asked for is absent."""
     from study.uncertainty.forms import finite
 
-    plain = _plain_of(asked, found.own)
+    plain = {"file": str(asked.file), **_plain_of(asked, found.own)}
     if found.other is not None and found.between is not None:
         plain["other"] = _plain_of(asked, found.other)
         plain["differences"] = found.between.to_dict()["differences"]

@@ -9,18 +9,20 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 
 from study.evaluation.given import Given, given, of_one_class, texts_of
 from trainables.data.shared.columns import MOST_NAMES, NUMBER, TRUTH, whole
 from trainables.data.shared.groups import group_column
 from trainables.files.arrays import array_headers, read_arrays
+from trainables.kinds import count_of
 from trainables.outputs.prediction_tables import FILL, GROUP, column_of_numbers, open_columns, told
 from trainables.outputs.predictions import TABLES, WANTED, WORKING, Normalized, Predictions
 from trainables.outputs.probabilities import Door, as_probs, refuse_probs
@@ -43,6 +45,7 @@ class Columns:
     score: str | None = None
     positive: str | None = None
     id: str | None = None
+    group: str | None = None
 
     @property
     def scores(self) -> tuple[str, str] | None:
@@ -104,8 +107,11 @@ def _of_arrays(
             mend = nearest(each, arrays)
             raise FieldError(str(path), f"has no array '{each}'", mend)
     found = {what: arrays[each] for what, each in wanted.items()}
-    if "groups" in arrays:
-        found["groups"] = arrays["groups"]
+    groups = columns.group or "groups"
+    if columns.group is not None and groups not in arrays:
+        raise FieldError(str(path), f"has no array '{groups}'", nearest(groups, arrays))
+    if groups in arrays:
+        found["groups"] = arrays[groups]
     classes = arrays["classes"].tolist() if "classes" in arrays else None
     return _checked(path, kind, found, classes, columns, ignore, normalized)
 
@@ -133,10 +139,21 @@ def _of_table(
         chosen = _matched(f"--{kind}", said or f"{kind[:-1]}_*", names, wanted)
     if len({*chosen, *wanted}) < len(chosen) + len(wanted):
         raise FieldError("", "one column is named for two things", "Name each by its own option.")
-    groups = [GROUP] if GROUP in names and GROUP not in (*chosen, *wanted) else []
-    table = source.read([*chosen, *wanted, *groups])
+    group = columns.group or GROUP
+    if columns.group is not None:
+        _check_column("--group", group, names)
+    # That of the ids may be it too.
+    groups = [group] if group in names and group not in (*chosen, label) else []
+    table = source.read([*dict.fromkeys([*chosen, *wanted, *groups])])
     if not table.num_rows:
         raise FieldError("", "has no rows", "Give each sample a row.")
+    notes = []
+    if ignore == "":
+        words = pc.utf8_trim_whitespace(pc.cast(table.column(label), pa.string()))
+        labelled = table.filter(pc.fill_null(pc.not_equal(words, ""), False))
+        count = count_of(table.num_rows - labelled.num_rows, "samples")
+        notes = [f"{count} without a label left out."]
+        table, ignore = labelled, None
     labels = _words(path, label, table.column(label))
     labels = _of_truth(labels, [*chosen.values(), *chosen])
     counted = labels if ignore is None else labels[labels != ignore]
@@ -148,9 +165,10 @@ def _of_table(
     if columns.id is not None:
         found["ids"] = _words(path, columns.id, table.column(columns.id))
     if groups:
-        own = group_column(path, table.column(GROUP), FILL)
+        own = group_column(path, table.column(group), FILL)
         found["groups"] = np.array(own.to_pylist(), None if pa.types.is_integer(own.type) else str)
-    return _checked(path, kind, found, classes, columns, ignore, normalized)
+    made = _checked(path, kind, found, classes, columns, ignore, normalized)
+    return replace(made, notes=(*notes, *made.notes))
 
 
 def _of_truth(labels: np.ndarray, names: Sequence[str]) -> np.ndarray:

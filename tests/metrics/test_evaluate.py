@@ -53,7 +53,16 @@ def test_what_some_hundred_samples_can_tell_is_shown_unasked(
     code, out, _ = run(capsys, files["B"], "--json")
     found = json.loads(out)
     assert code == 0 and list(found) == [
-        *("num_samples", "num_classes", "classes", "metrics", "intervals", "resamples", "level"),
+        *(
+            "file",
+            "num_samples",
+            "num_classes",
+            "classes",
+            "metrics",
+            "intervals",
+            "resamples",
+            "level",
+        ),
         *("temperature", "sentence"),
     ]
     assert list(found["metrics"]) == [*MAIN, *(f"ts_{name}" for name in MAIN)]

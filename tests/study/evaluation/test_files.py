@@ -211,16 +211,43 @@ def test_a_condition_that_holds_ends_with_3(
     capsys: CaptureFixture[str], deployed: Path, condition: str, code: int, said: str
 ) -> None:
     words = [deployed, "--label", "y_true", "--probs", "p_*", "--fail-if", condition]
-    ended, out, _ = run(capsys, *words)
-    assert ended == code and (said in out.splitlines()[-1] if said else "--fail-if" not in out)
-    ended, out, _ = run(capsys, *words, "--json")
+    ended, _, why = run(capsys, *words)
+    assert ended == code and (said in why if said else not why)
+    ended, out, why = run(capsys, *words, "--json")
     assert ended == code and len(json.loads(out)["failed"]) == (code == 3)
+    assert said in why if said else not why
 
 
 def test_several_conditions_each_say_why(capsys: CaptureFixture[str], deployed: Path) -> None:
     limits = ["--fail-if", "ece>0", "--fail-if", "nll<0.01", "--fail-if", "brier>0"]
-    _, out, _ = run(capsys, deployed, "--label", "y_true", "--probs", "p_*", *limits)
-    assert [line.split()[1] for line in out.splitlines()[-2:]] == ["ece", "brier"]
+    _, _, why = run(capsys, deployed, "--label", "y_true", "--probs", "p_*", *limits)
+    assert [line.split()[1] for line in why.splitlines()] == ["ece", "brier"]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+@pytest.mark.parametrize("labels", ["words", "numbers"])
+def test_rows_without_a_label_and_groups_of_another_name(
+    capsys: CaptureFixture[str], tmp_path: Path, suffix: str, labels: str
+) -> None:
+    truth = pd.Series(WORDS if labels == "words" else LABELS.tolist(), dtype=object)
+    truth[::10] = None
+    if labels == "numbers":
+        truth = truth.astype("Int64")
+    names = NAMES if labels == "words" else [f"p_{place}" for place in range(len(NAMES))]
+    customer = np.arange(300) // 4
+    columns = {**dict(zip(names, PROBS.T, strict=True)), "y": truth, "customer": customer}
+    path = written(tmp_path, columns, suffix)
+    by = ["--label", "y", "--probs", "p_*", "--json"]
+    assert "is missing" in run(capsys, path, *by)[2]
+    code, out, _ = run(capsys, path, *by, "--ignore", "", "--group", "customer")
+    kept = np.arange(300) % 10 > 0
+    expected = calstudy.evaluate(LABELS[kept], probs=PROBS[kept], groups=customer[kept])
+    assert code == 0 and "30 samples without a label left out." in json.loads(out)["notes"]
+    found, wanted = json.loads(out), json.loads(json.dumps(expected.to_dict()))
+    assert found["num_groups"] == wanted["num_groups"] and metrics_of(out) == wanted["metrics"]
+    assert found["intervals"] == wanted["intervals"]
+    assert found["file"] == str(path)
+    assert "there is no column 'custom'" in run(capsys, path, *by, "--group", "custom")[2]
 
 
 # ---- what does not fit ---------------------------------------------------------------------------
