@@ -335,6 +335,7 @@ def test_evaluate(predictions: Path, width: int | None) -> None:
         measured = [f"{of[metric]:.6f}" for metric in ("accuracy", "nll", "brier", "ece")]
         temperature = f"{of['fitted']:.6f}" if "fitted" in of else "-"
         rows.append([name, *measured, temperature, str(of["changed"])])
+    for name, of in found["post_hoc"].items():
         if name != "temperature":
             rows.append([name, *(f"{of[f'{each}_less']:+.4f}" for each in ("nll", "brier", "ece"))])
     assert_whole(shown(*words), rows + metric_rows(found["out_of_distribution"]), width)
