@@ -50,7 +50,7 @@ lint: .venv/installed-for-tests  ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-chaos: .venv/installed-for-tests  ## 430 faults at random moments; writes benchmarks/results/chaos.jsonl (hours; root)
+chaos: .venv/installed-for-tests  ## 400 faults at random moments; writes benchmarks/results/chaos.jsonl (hours; root)
 	$(BIN)/python -m benchmarks.chaos
 
 compare: .venv/compare/installed  ## compare with public packages on random and adversarial inputs and public bug reports, then in speed

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 from collections import deque
 from collections.abc import Callable
@@ -116,6 +117,7 @@ class Proxy:
         self._losing: str | None = None  # the POST whose next answer is lost, by a part of its path
         self._lost = threading.Event()
         self.read_only = False  # whether writes are refused
+        self.drips = threading.Event()  # set: answers come a byte a second, and never whole
 
     @property
     def url(self) -> str:
@@ -187,6 +189,9 @@ class Proxy:
         """One request of a client."""
         body = request.rfile.read(int(request.headers.get("Content-Length", 0)))
         failing, lost = self._faults_of(request.command, request.path)
+        if self.drips.is_set():
+            self._drip(request)
+            return
         if self.read_only and self._writes(request.command, request.path):
             self._answer(request, 403, [], REFUSED)
             return
@@ -211,6 +216,16 @@ class Proxy:
         if failing:
             self._on_error(request.path)
         self._answer(request, status, headers, content)
+
+    def _drip(self, request: BaseHTTPRequestHandler) -> None:
+        request.close_connection = True
+        request.send_response(200)
+        request.send_header("Content-Length", "100000")
+        request.end_headers()
+        with suppress(OSError):
+            while self.drips.is_set():
+                request.wfile.write(b" ")
+                time.sleep(1.0)
 
     @staticmethod
     def _writes(method: str, path: str) -> bool:

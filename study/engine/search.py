@@ -102,6 +102,7 @@ class LedgerSearch(Searcher):
         )
         self._live: dict[str, Live] = {}
         self._next_look = -math.inf  # for trials that hang
+        self._next_following = -math.inf
         # Trials that lost a GPU shared under MPS, perhaps by another's fault.
         self._on_a_whole_gpu: set[str] = set()
         self._killings = Killings()
@@ -228,13 +229,17 @@ class LedgerSearch(Searcher):
         """Called between events: follow the nodes, ask for as many as could be used, and end the
         run where none is left."""
         self._guarded(self._nodes.look)
-        seen = [one.last_seen for one in self._live.values() if one.last_seen is not None]
-        waits = bool(self._live) and not seen
-        self._guarded(lambda: self._follow(waits, max(seen, default=-math.inf)))
         now = time.monotonic()
+        if now >= self._next_following:
+            self._next_following = now + OVERDUE_LOOK_SECONDS
+            self._guarded(self._tell_follower)
         if self._ask is not None and now - self._asked > ASK_SECONDS:
             self._asked = now
             self._ask(self._demand())
+
+    def _tell_follower(self) -> None:
+        seen = [one.last_seen for one in self._live.values() if one.last_seen is not None]
+        self._follow(bool(self._live) and not seen, max(seen, default=-math.inf))
 
     def _demand(self) -> Demand:
         """The resources of all trials that run, or could."""

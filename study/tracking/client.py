@@ -244,6 +244,8 @@ def _own_words(error: BaseException, uri: str) -> str:
     text = " ".join(scrub(str(error), uri).split()) or type(error).__name__
     if cause := re.search(r"\[Errno -?\d+\] ([^'\"()]+)", text):
         return cause[1].strip()
+    if late := re.search(r"timed out: no whole answer within [\d.]+ s", text):
+        return late[0]
     # Requests that are retried, or could be.
     if failed := re.search(r"too many (\d+) error responses", text):
         return f"the server answers {failed[1]}; its log says why"

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import time
+from contextlib import suppress
 
 from benchmarks.chaos.stage import Ground, Stage, Strike, by_kind
 
 MEGABYTES = 128
+FULL = "No space left on device: "
+SAID_SECONDS = 60.0
 
 
 def disk_full(stage: Stage) -> Strike:
@@ -26,10 +29,29 @@ def disk_full(stage: Stage) -> Strike:
     return Strike(pid)
 
 
+def disk_full_said(stage: Stage) -> Strike:
+    """Somebody fills the disk, until the run says so within a minute; it goes on, and no trial has
+    failed for it."""
+    pid, filler = stage.driver_pid(), stage.ground.storage / "filler"
+    said, began = stage.printed(FULL), time.monotonic()
+    with filler.open("ab", buffering=0) as file:
+        while stage.printed(FULL) == said and time.monotonic() - began < SAID_SECONDS:
+            with suppress(OSError):
+                while True:
+                    file.write(bytes(4096))
+            time.sleep(0.05)
+    seconds = time.monotonic() - began
+    wrong = [] if stage.printed(FULL) > said else [f"not said within {seconds:.0f} s"]
+    print(f"    said after {seconds:.0f} s", flush=True)
+    filler.unlink()
+    wrong += [name for name, one in stage.records().items() if one.state == "failed"]
+    return Strike(pid, check=lambda: wrong)
+
+
 class Disk(Ground):
     """A tmpfs of MEGABYTES under the studies."""
 
-    faults = by_kind(disk_full)
+    faults = by_kind(disk_full, disk_full_said)
 
     @classmethod
     def refusal(cls) -> str | None:

@@ -35,14 +35,7 @@ def mlflow_killed(stage: Stage) -> Strike:
         wrong.append("the driver did not say that MLflow lacks trials")
     ground.server.start()
     ground.proxy.open()
-    words = ["sync", stage.name, "--storage", str(ground.storage), *ground.words]
-    done = subprocess.run(
-        [sys.executable, "-m", "study.cli", *words],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = _synced(stage)
     if done.returncode:
         wrong.append(f"sync: exit {done.returncode}, {done.stderr.strip()[-200:]}")
     stage.start()
@@ -92,6 +85,51 @@ def mlflow_read_only(stage: Stage) -> Strike:
     return Strike(pid, recovered=lambda: not stage.alive, check=lambda: wrong)
 
 
+def mlflow_drips(stage: Stage) -> Strike:
+    """Each answer comes a byte a second, and never whole: the run ends all the same, `sync` too,
+    and the next run uploads what is lacking."""
+    ground, pid = _ground(stage), stage.driver_pid()
+    ground.proxy.drips.set()
+    try:
+        stage.driver_may_end()
+        stage.wait_for_end(END_SECONDS, "an MLflow that drips", INTERRUPTED)
+        synced = _synced(stage)
+    finally:
+        ground.proxy.drips.clear()
+    wrong = [] if stage.complete() else ["the run ended before its trials"]
+    if synced.returncode != INTERRUPTED:
+        wrong.append(f"sync: exit {synced.returncode}, {synced.stderr.strip()[-200:]}")
+    stage.start()
+    return Strike(pid, recovered=lambda: not stage.alive, check=lambda: wrong)
+
+
+def experiment_renamed(stage: Stage) -> Strike:
+    """The driver is gone, and before the next one starts somebody gives the study's experiment
+    another name: no run of it is made twice."""
+    import mlflow
+
+    pid = stage.signal_driver(stage.random.choice([signal.SIGKILL, signal.SIGTERM]))
+    client = mlflow.MlflowClient(_ground(stage).server.url)
+    names = {one.name: one.experiment_id for one in client.search_experiments()}
+    ours = [name for name in names if name.startswith(stage.name)]
+    if ours:
+        client.rename_experiment(names[ours[0]], f"{stage.name} {len(names)}{int(time.time())}")
+    stage.start()
+    wrong = [] if ours else ["the study has no experiment"]
+    return Strike(pid, taken_up=2, check=lambda: wrong)
+
+
+def _synced(stage: Stage) -> subprocess.CompletedProcess[str]:
+    words = ["sync", stage.name, "--storage", str(stage.ground.storage), *stage.ground.words]
+    return subprocess.run(
+        [sys.executable, "-m", "study.cli", *words],
+        capture_output=True,
+        text=True,
+        timeout=END_SECONDS,
+        check=False,
+    )
+
+
 def _when_it_has_happened(stage: Stage, happened: threading.Event) -> Strike:
     ground = _ground(stage)
     assert ground.server.process is not None
@@ -109,7 +147,9 @@ def _ground(stage: Stage) -> Tracking:
 class Tracking(Ground):
     """Many short trials: MLflow has much to do."""
 
-    faults = by_kind(mlflow_killed, mlflow_restarted, mlflow_errors, mlflow_lost_answer)
+    faults = by_kind(
+        mlflow_killed, mlflow_restarted, mlflow_errors, mlflow_lost_answer, experiment_renamed
+    )
     study: ClassVar = {"model": {"name": "mlp", "width": 128}, "epochs": 6, "trials": 60}
 
     def __enter__(self) -> Ground:
@@ -129,7 +169,7 @@ class Tracking(Ground):
 
 
 class ReadOnly(Tracking):
-    """Few trials: a run ends soon after its server has become read-only."""
+    """Few trials: a run ends soon after its server has become read-only, or drips."""
 
-    faults = by_kind(mlflow_read_only)
+    faults = by_kind(mlflow_read_only, mlflow_drips)
     study: ClassVar = {"model": {"name": "mlp", "width": 128}, "epochs": 30, "trials": 6}

@@ -102,3 +102,21 @@ def test_trials_that_hang_are_looked_for_once_a_second(monkeypatch: pytest.Monke
     assert 120 <= len(looks) <= 150
     # A minute that it may train, and a minute for its process to start.
     assert [(trial, int(when)) for trial, when in found] in ([("silent", 1120)], [("silent", 1121)])
+
+
+def test_who_waits_is_told_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[bool, float]] = []
+    now = 1000.0
+    search: Any = LedgerSearch.__new__(LedgerSearch)
+    monkeypatch.setattr("study.engine.search.time", SimpleNamespace(monotonic=lambda: now))
+    search._nodes = SimpleNamespace(look=lambda: None)
+    search._ask, search._asked, search._next_following = None, 0.0, -math.inf
+    search._follow = lambda waits, heard: told.append((waits, heard))
+    waits, trains = live_of(record()), live_of(record())
+    for search._live in ({}, {"0": waits}, {"0": waits, "1": trains}):
+        for _ in range(20):  # ten a second
+            now += 0.1
+            trains.last_seen = 7.0
+            search.look()
+    assert set(told) == {(False, -math.inf), (True, -math.inf), (False, 7.0)}
+    assert len(told) <= 7
