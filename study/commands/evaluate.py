@@ -170,8 +170,8 @@ def evaluate(
     logit_1, ... or prob_0, prob_1, ..., of an npz the arrays labels [N], and logits or probs
     [N, K], of maps [N, H, W] and [N, K, H, W]; --label, --probs, --logits and --score name others.
     If labels are words, a class is what * of the pattern stands for; if they are numbers, classes
-    count from 0, in the order of the columns' numbers. `group` (npz: groups), or the column of --group, says
-    which samples belong together.
+    count from 0, in the order of the columns' numbers. `group` (npz: groups), or the column of
+    --group, says which samples belong together.
 
     Shows accuracy, NLL, Brier score and ECE with 95% intervals, and whether to use a temperature,
     cross-fitted within the file. --metrics and --all show others, before and after it. JSON gives
