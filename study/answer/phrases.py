@@ -16,7 +16,7 @@ from trainables.metrics import describe
 
 def first_upper(text: str) -> str:
     """The text as the beginning of a sentence; a name such as mIoU stays as it is."""
-    return text if text[1:2].isupper() else text[0].upper() + text[1:]
+    return text if text[1:2].isupper() else text[:1].upper() + text[1:]
 
 
 def counted(number: int, noun: str) -> str:
