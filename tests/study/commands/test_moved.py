@@ -144,7 +144,7 @@ def test_an_original_that_cannot_be_marked_is_named(
 def test_an_original_that_runs_or_went_on_is_not_left_behind(tmp_path: Path) -> None:
     old, new = made_copy(tmp_path)
     with driver_lock(old):
-        assert f"{old}: another calstudy process" in here("run", new, "--moved", check=2)
+        assert f"{old}: another calstudy process" in here("run", new, "--moved", check=75)
     ledger = Ledger(open_storage(old, None), "small", "small")
     ledger.open("focal", OBJECTIVES)
     asked(ledger, "focal")

@@ -88,12 +88,12 @@ def test_what_is_for_images_is_refused_where_samples_are_rows(
 @pytest.mark.parametrize(
     ("objectives", "serve", "said"),
     [
-        (["accuracy", "ece"], None, "serve: either: "),
-        (["accuracy", "ece"], "temperature", "serve: temperature: "),
+        (["accuracy", "ece"], None, "(serve: either)"),
+        (["accuracy", "ece"], "temperature", "(serve: temperature)"),
         (["accuracy", "ts_ece"], None, ""),
-        (["accuracy", "ts_nll"], "raw", "serve: raw: "),
+        (["accuracy", "ts_nll"], "raw", "(serve: raw)"),
         (["ece", "ts_ece"], "raw", ""),
-        (["ece", "ts_ece"], None, "serve: either: "),
+        (["ece", "ts_ece"], None, "(serve: either)"),
         (["ece"], "scaled", "small.yaml: serve: there is no 'scaled'."),
     ],
     ids=[
@@ -123,11 +123,11 @@ def test_what_is_served(
     (tmp_path / "small.yaml").write_text(yaml.safe_dump(plain))
     refused = said.startswith("small.yaml")
     shown = here("plan", tmp_path / "small.yaml", "--storage", tmp_path, check=2 if refused else 0)
-    assert said in shown and ("registered models" in shown) == said.startswith("serve: ")
+    assert said in shown and ("serving: " in shown) == said.startswith("(serve: ")
     assert not refused or shown.count("\n") == 1
-    if serve and said.startswith("serve: "):  # what the models would have
+    if serve and said.startswith("(serve: "):  # what the models would have
         other = "ts_ece" if serve == "temperature" else "nll"
-        assert f"accuracy, {other}," in shown
+        assert f"accuracy, {other};" in shown
     if said:
         approved("\n".join(line for line in shown.splitlines() if "serve: " in line))
 

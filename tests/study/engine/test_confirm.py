@@ -646,11 +646,11 @@ def test_what_cannot_be_confirmed_is_said_in_a_line(
     approved(said)
 
 
-def refused(capsys: pytest.CaptureFixture[str], *words: object) -> str:
+def refused(capsys: pytest.CaptureFixture[str], *words: object, code: int = 2) -> str:
     with pytest.raises(SystemExit) as ended:
         main([str(word) for word in words])
     error = capsys.readouterr().err
-    assert ended.value.code == 2 and len(error.strip().splitlines()) == 1
+    assert ended.value.code == code and len(error.strip().splitlines()) == 1
     return error
 
 
@@ -664,11 +664,11 @@ def test_a_driver_at_work_and_other_data_are_refused(
     # Read before, the trials would be those of before its driver ended.
     with driver_lock(storage / "small"), monkeypatch.context() as patch:
         patch.setattr(confirm, "results_of", None)
-        said = refused(capsys, "confirm", "small", "--storage", storage)
+        said = refused(capsys, "confirm", "small", "--storage", storage, code=75)
         assert said.startswith(f"{storage / 'small'}: another calstudy process")
         approved(said)
     with driver_lock(storage / "small-confirm"):
-        said = refused(capsys, "confirm", "small", "--storage", storage)
+        said = refused(capsys, "confirm", "small", "--storage", storage, code=75)
         assert said.startswith(f"{storage / 'small-confirm'}: another calstudy process")
         approved(said, host=socket.gethostname())
     file = storage / "small" / "study.yaml"

@@ -220,7 +220,7 @@ def test_a_head_that_is_lost_while_nodes_are_checked_is_said_and_ends_the_run(
 
     monkeypatch.setattr(run, "admitted", admitted)
     monkeypatch.setattr(run, "asking", lambda address, stopping: nullcontext(lambda wanted: None))
-    spec = SimpleNamespace(needs={}, variants=[], budget=None, trials=1)
+    spec = SimpleNamespace(name="small", needs={}, variants=[], budget=None, trials=1)
     prepared = SimpleNamespace(digest="0")
     shown: list[str | None] = []
     display: Any = SimpleNamespace(say=None, waiting=shown.append)
