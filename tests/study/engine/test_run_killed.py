@@ -102,7 +102,7 @@ def test_a_second_driver_is_refused_and_what_was_never_asked_goes_on(tmp_path: P
         )
     )
     os.kill(driver.pid, signal.SIGSTOP)  # before its first trial, however long this takes
-    refused = here("run", spec, "--storage", tmp_path, check=2)
+    refused = here("run", spec, "--storage", tmp_path, check=75)
     assert f"pid {driver.pid}" in refused and "Traceback" not in refused
     kill(driver)
     assert not open_study("small", str(tmp_path)).records().of("cross_entropy")
