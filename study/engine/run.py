@@ -241,8 +241,12 @@ def _ray(
             note_wait(directory, line)
             steps(line)
 
-        unfit = admitted(spec, root, prepared.digest, wait, step, display.say, stopping.requested)
-        note_wait(directory, None)
+        try:
+            unfit = admitted(
+                spec, root, prepared.digest, wait, step, display.say, stopping.requested
+            )
+        finally:
+            note_wait(directory, None)
         yield _Cluster(cluster, unfit, False, ask, max(PATIENCE, wait.seconds), wait.text)
 
 
