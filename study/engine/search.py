@@ -66,8 +66,8 @@ class LedgerSearch(Searcher):
 
     nodes: those that may train. targets: those checked at the start. stop_requested: from then on a
     death is no trial's fault: what stops this process may stop its workers too. ask: asks for
-    nodes for so many trials. follow: is told whether all that was
-    handed out waits, and when a trial last reported.
+    nodes for so many trials. follow: is told whether all that was handed out waits, and when a
+    trial last reported.
     """
 
     def __init__(

@@ -137,7 +137,8 @@ def _of_table(
             lacking = "has no columns 'logit_0', ... or 'prob_0', ..."
             raise FieldError("", lacking, f"Name those of the scores: {_words_for(source, label)}")
         chosen = _matched(f"--{kind}", said or f"{kind[:-1]}_*", names, wanted)
-    if len({*chosen, *wanted}) < len(chosen) + len(wanted):
+    is_twice = columns.group is not None and columns.group in (*chosen, label)
+    if len({*chosen, *wanted}) < len(chosen) + len(wanted) or is_twice:
         raise FieldError("", "one column is named for two things", "Name each by its own option.")
     group = columns.group or GROUP
     if columns.group is not None:
@@ -154,6 +155,8 @@ def _of_table(
         count = count_of(table.num_rows - labelled.num_rows, "samples")
         notes = [f"{count} without a label left out."]
         table, ignore = labelled, None
+        if not table.num_rows:
+            raise FieldError("--ignore", f"no row has a '{label}'", "Measure once some have.")
     labels = _words(path, label, table.column(label))
     labels = _of_truth(labels, [*chosen.values(), *chosen])
     counted = labels if ignore is None else labels[labels != ignore]

@@ -248,6 +248,9 @@ def test_rows_without_a_label_and_groups_of_another_name(
     assert found["intervals"] == wanted["intervals"]
     assert found["file"] == str(path)
     assert "there is no column 'custom'" in run(capsys, path, *by, "--group", "custom")[2]
+    assert "is named for two things" in run(capsys, path, *by, "--group", "y")[2]
+    path = written(tmp_path, {**columns, "y": [None] * 300}, suffix)
+    assert "no row has a 'y'" in run(capsys, path, *by, "--ignore", "")[2]
 
 
 # ---- what does not fit ---------------------------------------------------------------------------
