@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from study.store.command_line import FROM_PYTHON, CommandLine, repeated
+from study.store.command_line import FROM_PYTHON, repeated
 from study.terminal.console import (
     BEYOND_LIMIT,
     console,
@@ -32,7 +30,6 @@ if TYPE_CHECKING:
     from study.schema.condition import Condition
     from study.store.study import Study
 
-TRAIN = ("run", "confirm")  # the commands that train
 ANSWER_PATIENCE = 60.0  # seconds for writing the answer to MLflow
 
 
@@ -127,13 +124,10 @@ def _failed(found: Answer, conditions: Sequence[Condition]) -> list[str]:
     return failed
 
 
-def conclude(
-    results: Results, tracking: str | None, shown: bool = True, address: str | None = None
-) -> bool:
+def conclude(results: Results, tracking: str | None, shown: bool = True) -> bool:
     """Print the study's answer and write it to MLflow; False if that fails.
 
-    shown: False where the output is JSON. address: of the Ray cluster that trained; what trains
-    next is asked of it too.
+    shown: False where the output is JSON.
     """
     from study.answer.answer import answer as answer_of
     from study.schema.uris import TrackingError
@@ -150,7 +144,7 @@ def conclude(
         output.say(f"which model to take is not known: {error}")
         return True
     if shown:
-        _print(_with_address(found, address), study)
+        _print(found, study)
     try:
         with Steps(output) as steps:
             steps("writing the answer to MLflow")
@@ -161,22 +155,6 @@ def conclude(
         output.say(f"the answer is not in MLflow ({error.found}); {fix}")
         return False
     return True
-
-
-def _with_address(found: Answer, address: str | None) -> Answer:
-    """The answer whose commands to train have that --address; `auto` is of a job on a cluster,
-    which has another one from elsewhere."""
-    if address is None or address == "auto":
-        return found
-    return replace(
-        found,
-        next=tuple(
-            (command.at(address), does)
-            if isinstance(command, CommandLine) and shlex.split(command)[1] in TRAIN
-            else (command, does)
-            for command, does in found.next
-        ),
-    )
 
 
 def write_answer(study: Study, uri: str, found: Answer) -> None:

@@ -171,7 +171,7 @@ def confirm(
             print_json(_json(found, sizes))
         else:
             _print(found, sizes)
-        described = conclude(results, tracking, not as_json, address)
+        described = conclude(results, tracking, not as_json)
         if untracked is not None:
             fix = f"upload them with `{found.study.command('sync')}`."
             output.say(f"the test results are not in MLflow yet ({untracked}); {fix}")

@@ -110,7 +110,7 @@ def run(
         if outcome.interrupted:
             stopping.say()
             raise SystemExit(INTERRUPTED)
-        described = conclude(results_of(outcome.study), None, address=address)
+        described = conclude(results_of(outcome.study), None)
         if not outcome.records.complete:
             raise SystemExit(FAILED)
         if not (outcome.tracked and described):

@@ -174,7 +174,7 @@ def run_study(
             spec, file_name, directory, prepared, tracking, slots, stored, retry, race
         )
         stopping.resume = stopping.resume or _resumes(study, asked_address, cpus, wait)
-        ledger = _open_ledger(study, display)
+        ledger = _open_ledger(study, display, asked_address)
         _remove_leftovers(study, ledger.trials())
         with stopping.deferred():
             if retry is not None:
@@ -261,10 +261,10 @@ def _ray_here(
         yield
 
 
-def _open_ledger(study: Study, display: Display) -> Ledger:
+def _open_ledger(study: Study, display: Display, address: str | None) -> Ledger:
     """Open the ledger and complete what a killed driver left half recorded."""
     spec = study.spec
-    ledger, repaired = open_ledger(study)
+    ledger, repaired = open_ledger(study, address)
     for line in repaired:
         display.say(f"ledger: {line}.")
     if not study.lacking(ledger.trials()):

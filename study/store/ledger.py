@@ -34,15 +34,22 @@ from study.store.ledger_facts import (
     check_trial,
     studies_in,
 )
-from study.store.ledger_reader import OPTUNA_STATES, numbered, places_in, record_of, standing
+from study.store.ledger_reader import (
+    DRIVER,
+    OPTUNA_STATES,
+    address_of,
+    numbered,
+    places_in,
+    record_of,
+    standing,
+)
 from study.store.same_ledger import check_same_ledger, ledger_is_missing
 from study.store.study import Study, record_facts
 from study.store.trials import Decision, TrialRecord, Trials
 from trainables.outputs.outcome import Outcome
 from trainables.plain import Value
 
-# The attribute of each label's Optuna study that names the driver that may write it.
-DRIVER = "driver"
+LAST = ""  # the address of a driver that trains nothing
 # How many attempts of a trial may die of each cause (other than the driver's death) before it is
 # FAIL. A lost node is not the trial's fault; after an out-of-memory error it is retried once, on a
 # whole GPU. After two deaths of a stack its trials train alone: who is to blame shows there. Nor is
@@ -71,10 +78,19 @@ def open_to_write(
 
 
 class Ledger:
-    """The trials of one study, by label and number."""
+    """The trials of one study, by label and number.
+
+    address: of the Ray cluster on which its driver trains; None is this machine, and a driver that
+    trains nothing leaves the last one's.
+    """
 
     def __init__(
-        self, storage: BaseStorage, name: str, study_id: str, adoptions: int | None = None
+        self,
+        storage: BaseStorage,
+        name: str,
+        study_id: str,
+        adoptions: int | None = None,
+        address: str | None = LAST,
     ) -> None:
         self._storage = storage
         self._name = name
@@ -84,10 +100,12 @@ class Ledger:
         self._ids: dict[str, int] = {}
         self._entries: dict[str, list[int]] = {}  # by label and number, Optuna's id of the trial
         self._drivers: dict[str, object] = {}  # by label: the last driver there was
-        self._me: dict[str, str] = {
+        self._me: dict[str, str | None] = {
             "who": f"pid {os.getpid()} on {socket.gethostname()}",
             "token": uuid.uuid4().hex,
         }
+        if address != LAST:
+            self._me["address"] = address
 
     def open(self, label: str, objectives: tuple[Objective, ...]) -> None:
         """Create or reopen the Optuna study of a label. Raises LedgerError if it belongs to another
@@ -132,9 +150,10 @@ class Ledger:
         Raises LedgerError if another driver has begun since: nothing more is written.
         """
         self._refuse_another(label)
-        number, token, _ = _driver(self._drivers.get(label))
+        last = self._drivers.get(label)
+        number, token, _ = _driver(last)
         if token != self._me["token"]:
-            mine = {"number": number + 1, **self._me}
+            mine = {"number": number + 1, "address": address_of(last), **self._me}
             self._studies[label].set_user_attr(DRIVER, mine)
             self._drivers[label] = mine
 
@@ -314,16 +333,17 @@ class Ledger:
         return standing(label, self._studies[label].get_trials(deepcopy=False))
 
 
-def open_ledger(study: Study) -> tuple[Ledger, list[str]]:
+def open_ledger(study: Study, address: str | None = LAST) -> tuple[Ledger, list[str]]:
     """The study's ledger with all its labels, and what was repaired in it. That it was made is
     recorded.
 
-    Raises LedgerError if it is missing or lacks trials although the study has begun.
+    address: as in Ledger. Raises LedgerError if the ledger is missing or lacks trials although the
+    study has begun.
     """
     traces = study.traces
     storage, repaired = open_to_write(study.directory, study.ledger, not traces.begun)
     asked = check_same_ledger(storage, traces)
-    ledger = Ledger(storage, study.name, study.id, study.recorded.adoptions)
+    ledger = Ledger(storage, study.name, study.id, study.recorded.adoptions, address)
     made = traces.made
     if made and not asked:
         # Labels without trials are made anew, and a kill may come in between.

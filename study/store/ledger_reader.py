@@ -7,6 +7,7 @@ import gc
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ STATES: dict[TrialState, State] = {
 }
 OPTUNA_STATES: dict[str, TrialState] = {ours: theirs for theirs, ours in STATES.items()}
 RACE = "race"  # the note of a label's place in a race
+DRIVER = "driver"  # the note that names the driver that may write a label
 _NOTHING = Outcome(state="interrupted")  # of a trial without an outcome
 
 
@@ -61,7 +63,8 @@ class LedgerReader:
         found: dict[str, list[TrialRecord]] = {}
         for label, trials in held.trials().items():
             found[label] = [record_of(label, trial) for trial in trials]
-        return Trials(found, places_in(held.notes()))
+        notes = held.notes()
+        return Trials(found, places_in(notes), _address_in(notes, found))
 
     def trials(self) -> dict[str, list[FrozenTrial]]:
         """`records` as Optuna trials, with their distributions."""
@@ -114,6 +117,22 @@ class LedgerReader:
 def places_in(notes: Mapping[str, Mapping[str, Any]]) -> dict[str, Place]:
     """By label, its place in a race, from the facts of the labels."""
     return {label: Place(**found[RACE]) for label, found in notes.items() if RACE in found}
+
+
+def _address_in(
+    notes: Mapping[str, Mapping[str, Any]], records: Mapping[str, Sequence[TrialRecord]]
+) -> str | None:
+    """Of the Ray cluster of the driver that last wrote the label of the newest trial."""
+    newest = max(
+        chain.from_iterable(records.values()), key=lambda one: one.started or 0, default=None
+    )
+    return None if newest is None else address_of(notes[newest.label].get(DRIVER))
+
+
+def address_of(driver: object) -> str | None:
+    """Of the Ray cluster that a driver's note names, whatever stands there; None: it names none."""
+    address = driver.get("address") if isinstance(driver, dict) else None
+    return address if isinstance(address, str) and address and address.isprintable() else None
 
 
 def standing(label: str, entries: Sequence[FrozenTrial]) -> list[FrozenTrial]:

@@ -165,6 +165,7 @@ class Trials(Sequence[TrialRecord]):
     by_label: dict[str, list[TrialRecord]]  # also of methods without a trial
     # By method, what a race has decided; empty if there is none.
     places: Mapping[str, Place] = field(default_factory=dict)
+    address: str | None = None  # of the Ray cluster that trained last; None is a Ray of its own
 
     @cached_property
     def _all(self) -> list[TrialRecord]:
@@ -188,7 +189,7 @@ class Trials(Sequence[TrialRecord]):
 
     def under(self, labels: Iterable[str]) -> Trials:
         """Those of these methods, in this order."""
-        return Trials({label: self.of(label) for label in labels}, self.places)
+        return Trials({label: self.of(label) for label in labels}, self.places, self.address)
 
     @property
     def complete(self) -> Trials:
@@ -211,6 +212,7 @@ class Trials(Sequence[TrialRecord]):
                 for label, found in self.by_label.items()
             },
             self.places,
+            self.address,
         )
 
     def planned(self, of_each: int) -> dict[str, int]:

@@ -1,9 +1,9 @@
-"""What a run on a cluster says to do next goes to that cluster too."""
+"""What a study that trained on a cluster says to do next goes to that cluster too."""
 
 import pytest
 
+from study.answer.answer import at_cluster
 from study.answer.said import Answer
-from study.commands.answer import _with_address
 from study.store.command_line import FROM_PYTHON, CommandLine, call_of, repeated
 
 NEXT = (
@@ -15,11 +15,11 @@ NEXT = (
 
 @pytest.mark.parametrize("address", [None, "auto"])
 def test_without_an_address_from_elsewhere_nothing_is_added(address: str | None) -> None:
-    assert _with_address(Answer((), NEXT), address).next == NEXT
+    assert at_cluster(Answer((), NEXT), address).next == NEXT
 
 
 def test_what_trains_has_the_address_of_the_cluster() -> None:
-    confirm, run, export = _with_address(Answer((), NEXT), "10.0.0.1:6379").next
+    confirm, run, export = at_cluster(Answer((), NEXT), "10.0.0.1:6379").next
     assert confirm[0] == "calstudy confirm x --seeds 3 --storage '/a b' --address 10.0.0.1:6379"
     assert run[0] == "calstudy run x --address 10.0.0.1:6379" and export == NEXT[2]
     calls = [call_of(command) for command, _ in (confirm, run, export)]

@@ -67,12 +67,13 @@ def write_method(folder: Path, name: str, code: str) -> None:
     (folder / "mine" / "methods" / f"{name}.py").write_text(code)
 
 
-def run_on_a_pretended_gpu(folder: Path, methods: list[Any]) -> None:
-    """A trial of each, two at once (Ray counts the GPU, the CPU computes)."""
+def run_on_a_pretended_gpu(folder: Path, methods: list[Any]) -> str:
+    """A trial of each, two at once (Ray counts the GPU, the CPU computes); Ray's address."""
     keys = {"methods": methods, "trials": 1, "search_space": {}, "extensions": "mine"}
     spec = write_spec(folder / "small.yaml", resources={"cpu": 0.5, "gpu": 0.5}, **keys)
     with counted(cpus=2, gpus=1) as address:
         calstudy("run", spec, "--storage", folder, "--address", address)
+    return address
 
 
 LOST = """
@@ -124,7 +125,9 @@ def test_on_a_whole_gpu_a_trial_fits_and_a_fault_is_its_own(
         {"label": "hungry", "name": "hungry", "enough": 1.0},
         {"label": "provided", "name": "hungry", "enough": 1.0, "resources": {"gpu": 1}},
     ]
-    run_on_a_pretended_gpu(tmp_path, methods)
+    address = run_on_a_pretended_gpu(tmp_path, methods)
+    confirms = f"calstudy confirm small --storage {tmp_path} --address {address}"
+    assert confirms in here("answer", "small", "--storage", tmp_path)  # also asked later
     study = counted_once(tmp_path, 6)
     found = {label: records[0] for label, records in study.records().by_label.items()}
     assert {

@@ -26,8 +26,8 @@ SPACE = {
 }
 
 
-def opened(directory: Path, study_id: str = "one") -> Ledger:
-    ledger = Ledger(open_storage(directory, None), "digits", study_id)
+def opened(directory: Path, study_id: str = "one", **driver: str | None) -> Ledger:
+    ledger = Ledger(open_storage(directory, None), "digits", study_id, **driver)
     ledger.open("focal", OBJECTIVES)
     return ledger
 
@@ -67,6 +67,27 @@ def test_what_is_told_is_what_is_read(tmp_path: Path) -> None:
     )
     assert read.metrics == complete(record.params).metrics and read.params == record.params
     assert read.ended is not None and read.started is not None and read.ended >= read.started
+
+
+def test_the_cluster_that_trained_last_is_known(tmp_path: Path) -> None:
+    reader = LedgerReader(tmp_path, None, "digits", ["focal"])
+    ask(opened(tmp_path))
+    assert reader.records().address is None
+    ask(opened(tmp_path, address="10.0.0.1:6379"))
+    assert reader.records().address == "10.0.0.1:6379"
+    assert reader.records().complete.under(["focal"]).address == "10.0.0.1:6379"
+    ask(opened(tmp_path))  # such as one that only opens the test split
+    assert reader.records().address == "10.0.0.1:6379"
+    ask(opened(tmp_path, address=None))
+    assert reader.records().address is None
+
+
+@pytest.mark.parametrize("address", [7, ["a"], "10.0.0.1\n:6379", ""])
+def test_an_address_that_is_none_names_no_cluster(tmp_path: Path, address: Any) -> None:
+    ask(opened(tmp_path))
+    study = optuna.load_study(study_name="digits/focal", storage=open_storage(tmp_path, None))
+    study.set_user_attr("driver", {"number": 1, "address": address})
+    assert LedgerReader(tmp_path, None, "digits", ["focal"]).records().address is None
 
 
 def test_what_optuna_dashboard_shows_is_named(tmp_path: Path) -> None:
