@@ -23,7 +23,7 @@ from benchmarks.chaos.grounds.folder import Folder
 from benchmarks.chaos.grounds.full import Full
 from benchmarks.chaos.grounds.late import Late
 from benchmarks.chaos.grounds.local import Local
-from benchmarks.chaos.grounds.memory import Memory
+from benchmarks.chaos.grounds.memory import Crowded, Memory
 from benchmarks.chaos.grounds.nodes import Nodes
 from benchmarks.chaos.grounds.offsets import Offsets
 from benchmarks.chaos.grounds.ray_itself import RayItself
@@ -66,6 +66,7 @@ TIMES: dict[type[Ground], dict[str, int]] = {
     Rungs: dict.fromkeys(Rungs.faults, 5),
     Printing: {"trial_prints": 5},
     Memory: {"trial_leaks": 4},
+    Crowded: {"memory_taken": 5},
     RayItself: dict.fromkeys(RayItself.faults, 5),
     Nodes: {
         "raylet_sigkill": 5,

@@ -1,5 +1,5 @@
-"""Trials that take memory until somebody stops them, where there is little of it:
-a memory cgroup of their own.
+"""Trials that take memory until somebody stops them, or a neighbour that takes it, where there is
+little of it: a memory cgroup of their own.
 
 Ray's memory monitor reads what the machine has and uses from /sys/fs/cgroup; there,
 the processes of this ground see their own cgroup. So the limit is theirs alone, and
@@ -10,25 +10,44 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
 from benchmarks.chaos.grounds.trials import Trials, _fault
 from benchmarks.chaos.processes import wait_for
-from benchmarks.chaos.stage import Ground
+from benchmarks.chaos.stage import Ground, Stage, Strike, by_kind
 
 CGROUPS = Path("/sys/fs/cgroup/memory")
 LIMIT_BYTES = 4 << 30
 # Ray acts well before the kernel would.
 THRESHOLD = "0.8"
+TAKEN, TAKEN_SECONDS = 0.87, 20
+NEIGHBOUR_SECONDS = 120.0
+_NEIGHBOUR = f"""
+import pathlib, time
+stat = pathlib.Path("/sys/fs/cgroup/memory/memory.stat")
+held = []
+while int(dict(map(str.split, stat.read_text().splitlines()))["total_rss"]) < {TAKEN * LIMIT_BYTES}:
+    held.append(bytearray(b"x") * (32 << 20))
+time.sleep({TAKEN_SECONDS})
+"""
 _ENTER = 'echo $$ >"$0/cgroup.procs"; mount --bind "$0" /sys/fs/cgroup/memory; exec "$@"'
 
 
-class Memory(Trials):
-    """As `Trials`, with less memory."""
+def memory_taken(stage: Stage) -> Strike:
+    """Another program takes what memory there is, for a while: no trial fails for it."""
+    command = [sys.executable, "-c", _NEIGHBOUR]
+    neighbour = stage.ground.popen(command, stage.ground.environment())
+    neighbour.wait(NEIGHBOUR_SECONDS)
+    failed = [one.name for one in stage.records().values() if one.state == "failed"]
+    wrong = [f"{name} failed" for name in failed]
+    return Strike(neighbour.pid, check=lambda: wrong)
 
-    faults: ClassVar = {"trial_leaks": _fault("leaks")}
+
+class Little(Ground):
+    """This machine with little memory."""
 
     @classmethod
     def refusal(cls) -> str | None:
@@ -70,3 +89,15 @@ class Memory(Trials):
             *command,
         ]
         return super().popen(inside, environment, **options)
+
+
+class Memory(Little, Trials):
+    """Trials that take it."""
+
+    faults: ClassVar = {"trial_leaks": _fault("leaks")}
+
+
+class Crowded(Little):
+    """A neighbour that takes it."""
+
+    faults = by_kind(memory_taken)

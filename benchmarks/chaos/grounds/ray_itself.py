@@ -8,11 +8,13 @@ import time
 from contextlib import suppress
 from typing import Any, ClassVar
 
-from benchmarks.chaos.processes import command_line
-from benchmarks.chaos.stage import INTERRUPTED, Ground, Stage, Strike, by_kind
+from benchmarks.chaos.processes import command_line, wait_for
+from benchmarks.chaos.stage import INTERRUPTED, Ground, Seen, Stage, Strike, by_kind
 
 STOPPED_SECONDS = 60.0
+START_SECONDS = 60.0
 END_SECONDS = 120.0
+LOST = "stopped by the loss of Ray's"  # what a driver says then
 CONTROL_STORE, RAYLET = "gcs/gcs_server", "raylet/raylet"
 
 
@@ -34,6 +36,17 @@ def control_store_killed(stage: Stage) -> Strike:
 def raylet_killed(stage: Stage) -> Strike:
     """The raylet is gone: the run ends, and says that it can be resumed."""
     return _killed(stage, RAYLET)
+
+
+def store_before_tune(stage: Stage) -> Strike:
+    """The control store is gone while a run starts, before a trial does: as when trials train."""
+    stage.signal_driver(signal.SIGTERM)
+    seen = stage.seen()
+    stage.start()
+    pid = wait_for(lambda: next(iter(_processes(stage, CONTROL_STORE)), None), START_SECONDS)
+    if pid is None:
+        raise TimeoutError(f"{START_SECONDS:g} s without a control store")
+    return _ends(stage, pid, CONTROL_STORE, seen)
 
 
 def _stopped(stage: Stage, program: str) -> Strike:
@@ -59,11 +72,15 @@ def _stopped(stage: Stage, program: str) -> Strike:
 
 
 def _killed(stage: Stage, program: str) -> Strike:
-    pid, seen = _process(stage, program), stage.seen()
+    return _ends(stage, _process(stage, program), program, stage.seen())
+
+
+def _ends(stage: Stage, pid: int, program: str, seen: Seen) -> Strike:
+    before = stage.printed(LOST)
     stage.driver_may_end()
     os.kill(pid, signal.SIGKILL)
     stage.wait_for_end(END_SECONDS, f"the loss of {program}", INTERRUPTED)
-    said = stage.printed("stopped by the loss of Ray's")
+    said = stage.printed(LOST) > before
     stage.start()
     return Strike(
         pid,
@@ -74,15 +91,25 @@ def _killed(stage: Stage, program: str) -> Strike:
 
 
 def _process(stage: Stage, program: str) -> int:
-    found = [pid for pid in stage.processes() if program in command_line(pid).partition(" ")[0]]
+    found = _processes(stage, program)
     if len(found) != 1:
         raise ProcessLookupError
     return found[0]
 
 
+def _processes(stage: Stage, program: str) -> list[int]:
+    return [pid for pid in stage.processes() if program in command_line(pid).partition(" ")[0]]
+
+
 class RayItself(Ground):
     """Trials of which some still train when a minute is over."""
 
-    faults = by_kind(control_store_stopped, raylet_stopped, control_store_killed, raylet_killed)
+    faults = by_kind(
+        control_store_stopped,
+        raylet_stopped,
+        control_store_killed,
+        raylet_killed,
+        store_before_tune,
+    )
     study: ClassVar[dict[str, Any]] = {"epochs": 400}
     most_faults = 5
