@@ -224,7 +224,8 @@ def _join(
             ):
                 raise
             kind = ClusterError if isinstance(error, ValueError) else ClusterUnready
-            raise kind(f"no Ray cluster at '{address or 'local'}': {_first_line(error)}") from None
+            where = f"no Ray cluster at '{address}'" if address else "Ray did not start here"
+            raise kind(f"{where}: {_first_line(error)}") from None
 
 
 @contextmanager
@@ -380,4 +381,5 @@ def offers(nodes: Sequence[Offer]) -> str:
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return line.partition("  Last ")[0]  # lines of Ray's logs, which follow

@@ -41,9 +41,14 @@ def memory_taken(stage: Stage) -> Strike:
     command = [sys.executable, "-c", _NEIGHBOUR]
     neighbour = stage.ground.popen(command, stage.ground.environment())
     neighbour.wait(NEIGHBOUR_SECONDS)
-    failed = [one.name for one in stage.records().values() if one.state == "failed"]
-    wrong = [f"{name} failed" for name in failed]
-    return Strike(neighbour.pid, check=lambda: wrong)
+
+    def check() -> list[str]:
+        records = stage.records().values()
+        wrong = [f"{record.name} failed" for record in records if record.state == "failed"]
+        killed = any("machine" in record.deaths for record in records)
+        return wrong if killed else [*wrong, "nothing was killed"]
+
+    return Strike(neighbour.pid, taken_up=1, check=check)
 
 
 class Little(Ground):

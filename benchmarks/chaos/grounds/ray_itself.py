@@ -13,8 +13,10 @@ from benchmarks.chaos.stage import INTERRUPTED, Ground, Seen, Stage, Strike, by_
 
 STOPPED_SECONDS = 60.0
 START_SECONDS = 60.0
+STARTS_SECONDS = 4.0  # from the control store's start until Tune's, at least
 END_SECONDS = 120.0
-LOST = "stopped by the loss of Ray's"  # what a driver says then
+# What a driver says then.
+LOST, UNSTARTED = "stopped by the loss of Ray's", "Ray did not start here"
 CONTROL_STORE, RAYLET = "gcs/gcs_server", "raylet/raylet"
 
 
@@ -43,10 +45,10 @@ def store_before_tune(stage: Stage) -> Strike:
     stage.signal_driver(signal.SIGTERM)
     seen = stage.seen()
     stage.start()
-    pid = wait_for(lambda: next(iter(_processes(stage, CONTROL_STORE)), None), START_SECONDS)
-    if pid is None:
+    if not wait_for(lambda: _processes(stage, CONTROL_STORE), START_SECONDS):
         raise TimeoutError(f"{START_SECONDS:g} s without a control store")
-    return _ends(stage, pid, CONTROL_STORE, seen)
+    time.sleep(stage.random.uniform(0, STARTS_SECONDS))
+    return _ends(stage, _process(stage, CONTROL_STORE), CONTROL_STORE, seen)
 
 
 def _stopped(stage: Stage, program: str) -> Strike:
@@ -76,11 +78,11 @@ def _killed(stage: Stage, program: str) -> Strike:
 
 
 def _ends(stage: Stage, pid: int, program: str, seen: Seen) -> Strike:
-    before = stage.printed(LOST)
+    before = _said(stage)
     stage.driver_may_end()
     os.kill(pid, signal.SIGKILL)
     stage.wait_for_end(END_SECONDS, f"the loss of {program}", INTERRUPTED)
-    said = stage.printed(LOST) > before
+    said = _said(stage) > before
     stage.start()
     return Strike(
         pid,
@@ -88,6 +90,10 @@ def _ends(stage: Stage, pid: int, program: str, seen: Seen) -> Strike:
         seen=seen,
         check=lambda: [] if said else ["the driver did not say what stopped it"],
     )
+
+
+def _said(stage: Stage) -> int:
+    return sum(map(stage.printed, (LOST, UNSTARTED)))
 
 
 def _process(stage: Stage, program: str) -> int:
