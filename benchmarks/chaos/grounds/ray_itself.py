@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, ClassVar
 
@@ -12,11 +13,12 @@ from benchmarks.chaos.processes import command_line, wait_for
 from benchmarks.chaos.stage import INTERRUPTED, Ground, Seen, Stage, Strike, by_kind
 
 STOPPED_SECONDS = 60.0
-START_SECONDS = 60.0
+START_SECONDS = 240.0
 STARTS_SECONDS = 4.0  # from the control store's start until Tune's, at least
 END_SECONDS = 120.0
 # What a driver says then.
 LOST, UNSTARTED = "stopped by the loss of Ray's", "Ray did not start here"
+AGAIN = "starting Ray again"
 CONTROL_STORE, RAYLET = "gcs/gcs_server", "raylet/raylet"
 
 
@@ -41,14 +43,16 @@ def raylet_killed(stage: Stage) -> Strike:
 
 
 def store_before_tune(stage: Stage) -> Strike:
-    """The control store is gone while a run starts, before a trial does: as when trials train."""
+    """The control store is gone while a run starts, before trials do: the run ends as when they
+    train, or starts Ray again."""
     stage.signal_driver(signal.SIGTERM)
     seen = stage.seen()
     stage.start()
     if not wait_for(lambda: _processes(stage, CONTROL_STORE), START_SECONDS):
         raise TimeoutError(f"{START_SECONDS:g} s without a control store")
     time.sleep(stage.random.uniform(0, STARTS_SECONDS))
-    return _ends(stage, _process(stage, CONTROL_STORE), CONTROL_STORE, seen)
+    pid, begun = _process(stage, CONTROL_STORE), stage.printed(AGAIN)
+    return _ends(stage, pid, CONTROL_STORE, seen, lambda: stage.printed(AGAIN) > begun)
 
 
 def _stopped(stage: Stage, program: str) -> Strike:
@@ -77,10 +81,18 @@ def _killed(stage: Stage, program: str) -> Strike:
     return _ends(stage, _process(stage, program), program, stage.seen())
 
 
-def _ends(stage: Stage, pid: int, program: str, seen: Seen) -> Strike:
+def _ends(
+    stage: Stage,
+    pid: int,
+    program: str,
+    seen: Seen,
+    goes_on: Callable[[], bool] = lambda: False,
+) -> Strike:
     before = _said(stage)
     stage.driver_may_end()
     os.kill(pid, signal.SIGKILL)
+    if wait_for(lambda: goes_on() or not stage.alive, END_SECONDS) and goes_on():
+        return Strike(pid, taken_up=2, seen=seen)
     stage.wait_for_end(END_SECONDS, f"the loss of {program}", INTERRUPTED)
     said = _said(stage) > before
     stage.start()
