@@ -132,6 +132,7 @@ def test_a_rayjob_carries_the_study_and_runs_it(folder: Path) -> None:
     code = MINE + 'SHOWN = "{{nodes}} of {{cpus}}"\n'  # what the template has too
     (methods / "mine.py").write_text(code)
     (methods / "weights.bin").write_bytes(b"\xff\x00")
+    (methods / "linked.py").symlink_to("/etc/passwd")  # is not carried
     text = STUDY + "extensions: own\n"
     (folder / "mine.yaml").write_text(text)
     done = calstudy("init", "kuberay", "mine.yaml", "--nodes", 3, "--gpus", 2, "--cpus", 16)

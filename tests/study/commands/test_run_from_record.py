@@ -10,6 +10,7 @@ import pytest
 from study.engine.run import _resumes
 from study.machines.heeding import last_word
 from study.schema import reading
+from study.schema.errors import SpecError
 from study.schema.recommendations import Recommended
 from study.schema.wait import Wait
 from study.store.from_record import (
@@ -169,6 +170,25 @@ def test_code_of_another_user_runs_only_where_it_is_trusted(
     said = here("run", "small", "--storage", tmp_path, "--trust", check=2)
     assert "methods/mine.py: cannot be imported: OSError: mine" in said
     assert (study.directory / "ran").exists()
+
+
+@pytest.mark.parametrize("theirs", ["", "study.yaml", "extensions/methods/mine.py"])
+def test_one_file_of_another_user_is_enough(
+    theirs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = bringing(made_study(tmp_path, "small", {"focal": []}))
+    brought, stat = brought_by(study), Path.stat
+    refuse_another_users(study, brought, trust=False)
+
+    def owned(path: Path, **how: bool) -> os.stat_result:
+        found = list(stat(path, **how))
+        found[4] += path == study.directory / theirs  # st_uid
+        return os.stat_result(found)
+
+    monkeypatch.setattr(Path, "stat", owned)
+    with pytest.raises(SpecError, match=r"would have you use extensions/methods/mine\.py"):
+        refuse_another_users(study, brought, trust=False)
+    refuse_another_users(study, brought, trust=True)
 
 
 def test_a_server_that_another_user_names_is_asked_only_where_it_is_trusted(

@@ -1,6 +1,7 @@
 """Joining Ray: what cannot be joined, or could never run a trial, is one clear line, at once."""
 
 import itertools
+import json
 import os
 import socket
 import subprocess
@@ -218,6 +219,64 @@ def test_the_files_of_a_local_ray_are_its_users_alone(there: int | None) -> None
         assert len(token.read_text()) == 64
 
 
+LISTENING = """
+import http.client, json, os, subprocess, sys
+import psutil
+import ray
+from study.machines.ray_session import control_store, joined
+
+PATHS = (("GET", "/"), ("GET", "/metrics"), ("POST", "/get_or_create_runtime_env"))
+ASK = "import sys; from ray._raylet import GcsClient as C; C(sys.argv[1]).get_all_node_info()"
+
+def answer(host, port, kind, path):
+    asked = http.client.HTTPConnection(host, port, timeout=20)
+    try:
+        asked.request(kind, path, b"")
+        return asked.getresponse().status
+    except (OSError, http.client.HTTPException):  # it speaks another protocol
+        return None
+
+found = {"refused": [], "answered": []}
+with joined(None, {}, asked_cpus=1):
+    ray.get(ray.remote(lambda: 1).remote())
+    own = psutil.Process()
+    for one in (own, *own.children(recursive=True)):
+        for at in one.net_connections("tcp"):
+            if at.status != "LISTEN":
+                continue
+            host = at.laddr.ip.replace("::", "127.0.0.1").replace("0.0.0.0", "127.0.0.1")
+            for kind, path in PATHS:
+                status = answer(host, at.laddr.port, kind, path)
+                if status is not None:
+                    found["refused" if status == 401 else "answered"].append((path, at.laddr.port))
+    for name, token in (("own", {}), ("wrong", {"RAY_AUTH_TOKEN": "0" * 64})):
+        command = [sys.executable, "-c", ASK, control_store()]
+        done = subprocess.run(command, env={**os.environ, **token}, capture_output=True, text=True)
+        found[name] = (done.returncode, "authentication token" in done.stderr.lower())
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.platform
+def test_of_a_local_ray_only_its_metrics_answer_without_the_token() -> None:
+    """Each port of its processes is asked over HTTP, and its control store in Ray's own words."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as home:
+        environment = {**os.environ, "HOME": home, "PYTHONPATH": os.getcwd()}
+        for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_TMPDIR"):
+            environment.pop(name, None)
+        command = [sys.executable, "-W", "ignore", "-c", LISTENING]
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=environment, timeout=patient(200)
+        )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["own"], found["wrong"]) == ([0, False], [1, True])
+    assert "/get_or_create_runtime_env" in dict(found["refused"])
+    (metrics,) = [port for path, port in found["answered"] if path == "/metrics"]
+    assert {port for _, port in found["answered"]} == {metrics}
+
+
 def test_a_token_is_whole_from_the_first_moment_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,6 +298,27 @@ def test_a_token_is_whole_from_the_first_moment_on(
     monkeypatch.setenv("HOME", str(tmp_path))
     ray_session._make_token()
     assert len(token.read_text()) == 64 and token.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_its_folder_is_its_users_alone_and_goes(
+    is_named: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In RAY_TMPDIR, or else where temporary files go."""
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    with (
+        tempfile.TemporaryDirectory(dir="/tmp") as one,
+        tempfile.TemporaryDirectory(dir="/tmp") as other,
+    ):
+        monkeypatch.setattr(tempfile, "tempdir", one)
+        monkeypatch.delenv("RAY_TMPDIR", raising=False)
+        if is_named:
+            monkeypatch.setenv("RAY_TMPDIR", other)
+        with ray_session._private_folder() as folder:
+            closed = Path(folder).parent
+            assert closed.parent == Path(other if is_named else one)
+            assert closed.stat().st_mode & 0o777 == 0o700
+        assert not closed.exists()
 
 
 def test_a_temporary_folder_whose_name_is_too_long_is_said(

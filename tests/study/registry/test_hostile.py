@@ -11,6 +11,7 @@ import mlflow.pyfunc
 import pytest
 
 from study.registry.export import Exported
+from study.registry.names import ExportError
 from study.registry.verification import NotVerified
 from study.registry.verify import _own_extensions
 from study.store.study import write_study_file
@@ -46,6 +47,27 @@ def test_changed_files_run_nothing(trained: Trained, kind: str, tmp_path: Path) 
     said = command_line.here("verify", found.uri, "--tracking", trained.uri, check=1)
     why = f"its files are not those registered, and were not opened: {file} has changed."
     assert said == f"{found.uri}: NOT verified: {why}\n"
+    assert not (tmp_path / "mark").exists()
+
+
+@pytest.mark.parametrize("has_digests", [False, True])
+@pytest.mark.parametrize("kind", ["graph", "record"])
+def test_export_moves_no_alias_to_changed_files(
+    trained: Trained, kind: str, has_digests: bool, tmp_path: Path
+) -> None:
+    """has_digests: the registry has those of the changed files. Code in a graph is refused then
+    too; a record is not opened."""
+    name = f"aliased_{kind}_{has_digests}"
+    found, file = attacked(trained, name, kind, tmp_path / "mark")
+    if has_digests:
+        record_digests(trained, found)
+    if kind == "record" and has_digests:
+        assert not trained.export(name, "champion").created
+    else:
+        why = "expression that is not arithmetic" if has_digests else f"{file} has changed. Restore"
+        with pytest.raises(ExportError, match=f"^{name}/1 exists, and its .*{why}"):
+            trained.export(name, "champion")
+        assert trained.version(found).aliases == []
     assert not (tmp_path / "mark").exists()
 
 

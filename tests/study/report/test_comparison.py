@@ -236,6 +236,14 @@ def test_csv_reads_back_unrounded_in_fractions(confirmed):
     assert "ts_error_mean" not in rows[0] and float(rows[0]["ts_ece_mean"]) == approx(0.025)
 
 
+def test_no_cell_of_it_is_a_formula(confirmed):
+    (block,) = confirmed.blocks
+    row = replace(block.rows[0], label="@SUM(A1)")
+    hostile = replace(block, study="=1+1", rows=(row,), methods={})
+    first = next(csv.DictReader(io.StringIO(to_csv(replace(confirmed, blocks=(hostile,))))))
+    assert (first["study"], first["method"]) == ("'=1+1", "'@SUM(A1)")
+
+
 def test_unasked_there_are_error_nll_brier_and_the_objectives(confirmed):
     """A bin's largest gap is known within many points; it is shown on request."""
     whole = csv.DictReader(io.StringIO(to_csv(confirmed))).fieldnames

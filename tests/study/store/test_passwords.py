@@ -6,8 +6,10 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
+from study.cli import calstudy
 from study.engine import run
 from study.engine.search import LedgerSearch
 from study.registry import verification
@@ -62,7 +64,15 @@ def test_a_spec_with_one_is_refused(
     assert not storage.exists()
 
 
-@pytest.mark.parametrize("command", ["run", "sync", "audit", "doctor", "verify"])
+def takes(command: str, option: str) -> bool:
+    found = calstudy.get_command(click.Context(calstudy), command)
+    return found is not None and option in {parameter.name for parameter in found.params}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [name for name in calstudy.list_commands(click.Context(calstudy)) if takes(name, "tracking")],
+)
 def test_a_command_line_with_one_is_refused(tmp_path: Path, command: str) -> None:
     words = () if command == "doctor" else ("models:/m/1" if command == "verify" else "small.yaml",)
     given = (*words, "--storage", tmp_path, "--tracking", TRACKING)

@@ -143,6 +143,18 @@ def test_closing_it_again_only_waits(storage: Path, monkeypatch: pytest.MonkeyPa
     assert children(client, study)[""][0].info.status == "FINISHED"
 
 
+def test_a_server_sees_no_password_of_another(
+    storage: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of the server which the study names; here it is written to another."""
+    monkeypatch.setenv("MY_TRACKING", f"http://maria:{PASSWORD}@127.0.0.1:9")
+    study = make_study(storage, tracking="MY_TRACKING")
+    assert sync(study, embedded_tracking(storage)).written == 4
+    told = [path.read_bytes() for path in storage.rglob("*") if path.is_file()]
+    assert any(b"MY_TRACKING" in content for content in told)
+    assert not any(PASSWORD.encode() in content or b"maria" in content for content in told)
+
+
 # ---- a server ------------------------------------------------------------------------------------
 
 
