@@ -9,7 +9,7 @@ from tests.study.command_line import here, write_spec
 from tests.study.reproduction.tables import write_table
 from trainables.plugins import use_extensions
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.platform]
 
 ROOT = Path(__file__).resolve().parents[3]
 LISTED = "The commands that import a study's extensions: "
