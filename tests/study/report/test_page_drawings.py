@@ -19,7 +19,6 @@ SPACE = {
     "method.schedule": CategoricalDistribution(["flsc_531", "flsc_532"]),
 }
 LABELS = ["focal", "mbls"]
-LINK = "{http://www.w3.org/1999/xlink}href"
 
 
 @pytest.fixture(scope="module")
@@ -47,9 +46,7 @@ def figures_of(study: Study, name: str) -> list[Figure]:
 
 def elements(drawing: Drawing) -> list[ElementTree.Element]:
     """Of each figure its SVG element."""
-    opening = '<svg xmlns:xlink="http://www.w3.org/1999/xlink" '
-    parts = re.findall(r"<svg .*?</svg>", drawing.svg)
-    return [ElementTree.fromstring(part.replace("<svg ", opening, 1)) for part in parts]
+    return [ElementTree.fromstring(part) for part in re.findall(r"<svg .*?</svg>", drawing.svg)]
 
 
 def test_a_drawing_has_the_words_the_lines_and_the_points_of_its_figure(study: Study) -> None:
@@ -82,7 +79,7 @@ def test_the_page_policy_admits_it_and_no_two_things_have_one_id(study: Study) -
         assert "style" not in drawing.svg and "<script" not in drawing.svg
         for element in elements(drawing):
             made = {each.get("id") for each in element.iter() if each.get("id")}
-            used = {str(each.get(LINK))[1:] for each in element.iter("use")}
+            used = {str(each.get("href"))[1:] for each in element.iter("use")}
             used |= {
                 str(each.get("clip-path"))[5:-1] for each in element.iter() if each.get("clip-path")
             }
@@ -91,6 +88,18 @@ def test_the_page_policy_admits_it_and_no_two_things_have_one_id(study: Study) -
             assert not colours & {"#000000", "#ffffff"} and "currentColor" in colours
             seen |= made
     assert seen
+
+
+def test_places_have_two_decimals_and_words_keep_theirs() -> None:
+    figure = Figure()
+    axes = figure.subplots()
+    axes.plot([0, 1 / 3, 1], "o-")
+    axes.set_yticks([0.125], labels=["0.12500"])
+    (shown,) = elements(Drawing("growth", "Hypervolume", inlined(figure)))
+    places = [str(each.get(key)) for each in shown.iter() for key in "xyd" if each.get(key)]
+    assert any(re.search(r"\.\d\d\b", place) for place in places)
+    assert not any(re.search(r"\.\d{3}", place) for place in places)
+    assert "0.12500" in [each.text for each in shown.iter("text")]
 
 
 def test_a_name_cannot_end_the_drawing() -> None:
