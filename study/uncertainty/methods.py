@@ -369,7 +369,7 @@ def floors_over_seeds(
     """The mean of the networks' floors of each wanted error, as `mean_over_seeds` has it."""
     if not networks or too_few(networks[0].predictions):
         return {}
-    first = networks[0].predictions
+    first = networks[0].predictions.arrays
     chances = chances_of(len(first.labels), resamples, 0, first.groups)
     found = in_threads(lambda network: _own_floors(network, chances, wanted, level), networks)
     return {
@@ -383,13 +383,14 @@ def _own_floors(
     network: NetworkPredictions, chances: Floats, wanted: Collection[str], level: float
 ) -> dict[str, Floor]:
     found: dict[str, Floor] = {}
-    labels = network.predictions.labels.numpy()
-    groups = known_groups(network.predictions.groups)
+    arrays = network.predictions.arrays
+    groups = known_groups(arrays.groups)
     with_floor = [name for name in wanted if plain_name(name) in WITH_FLOOR]
     for prefix, own in by_prefix(with_floor).items():
         logits = logits_of(network.predictions, prefix, network.temperature)
-        given = None if prefix else network.predictions.probs
-        table = SampleTerms.of(logits, labels, "classwise_ece" in own, groups=groups, given=given)
+        given = None if prefix else arrays.given
+        classwise = "classwise_ece" in own
+        table = SampleTerms.of(logits, arrays.labels, classwise, groups=groups, given=given)
         drawn = calibrated_sums(table, chances).calibration(own)
         found |= {prefix + name: floor_of(values, level) for name, values in drawn.items()}
     return found
