@@ -7,7 +7,6 @@ the best one was selected by the same values. docs/uncertainty.md.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from bisect import bisect_left
@@ -17,10 +16,10 @@ from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import studentized_range
-from scipy.stats import t as student_t
+from scipy.special import stdtrit
 
 from study.schema.objective import plain_name
+from study.uncertainty import studentized_range
 from study.uncertainty.bootstrap import (
     RESAMPLES,
     by_prefix,
@@ -204,8 +203,8 @@ class Methods:
     def _reaches(self, errors: float, freedom: float) -> bool:
         """Whether the quantile is at most that; to find the quantile takes ten times as long."""
         methods = max(2, len(self.rows))
-        share = studentized_range.cdf(errors * math.sqrt(2), methods, _in_quarters(freedom))
-        return bool(share >= self.level)
+        freedom = _in_quarters(freedom)
+        return studentized_range.share(errors * math.sqrt(2), methods, freedom) >= self.level
 
     def tied(self, best: str) -> set[str]:
         """The methods whose difference from `best` has an interval that contains 0."""
@@ -243,16 +242,11 @@ class Methods:
 
 def _quantile(methods: int, freedom: float, level: float) -> float:
     """The quantile of the largest of all pairwise differences, in standard errors of one."""
-    return _studentized_range(methods, _in_quarters(freedom), level)
+    return studentized_range.quantile(methods, _in_quarters(freedom), level) / math.sqrt(2)
 
 
 def _in_quarters(freedom: float) -> float:
     return freedom if math.isinf(freedom) else math.floor(4 * freedom) / 4
-
-
-@functools.cache
-def _studentized_range(methods: int, freedom: float, level: float) -> float:
-    return float(studentized_range.ppf(level, methods, freedom)) / math.sqrt(2)
 
 
 def _own(row: Seeds) -> float:
@@ -350,7 +344,7 @@ def _mean_of(networks: Sequence[Interval], metric: str, level: float) -> Interva
     seeds = 0.0
     if len(estimates) > 1:
         spread = estimates.std(ddof=1) / math.sqrt(len(estimates))
-        seeds = float(student_t.ppf((1 + level) / 2, len(estimates) - 1)) * spread
+        seeds = float(stdtrit(len(estimates) - 1, (1 + level) / 2)) * spread
     middle = (highs.mean() + lows.mean()) / 2
     reach = math.hypot((highs.mean() - lows.mean()) / 2, seeds)
     low = max(0.0, middle - reach)

@@ -24,7 +24,7 @@ for words in sys.argv[1:]:
             main()
         except SystemExit as end:
             assert not end.code, words
-    loaded = sorted({"torch", "ray", "mlflow"} & set(sys.modules))
+    loaded = sorted({"torch", "ray", "mlflow", "scipy.stats"} & set(sys.modules))
     print(words.partition(" --storage")[0], *loaded)
 """
 
