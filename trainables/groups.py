@@ -1,8 +1,16 @@
 """Samples that belong together: all images of a patient, all frames of a drive."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
 import numpy as np
-import torch
-from torch import Tensor
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+FOLDS = 5  # of a cross-fit
+Groups = TypeVar("Groups", "Tensor", np.ndarray)
 
 
 def renumbered(groups: np.ndarray) -> np.ndarray:
@@ -14,7 +22,7 @@ def renumbered(groups: np.ndarray) -> np.ndarray:
     return found
 
 
-def together(groups: Tensor | None) -> Tensor | None:
+def together(groups: Groups | None) -> Groups | None:
     """The groups; None where each has one sample, as all statistics are those without groups."""
     if groups is None or len(groups) == int(groups.max()) + 1:
         return None
@@ -26,4 +34,6 @@ def folds_of(samples: int, groups: Tensor | None, folds: int) -> Tensor:
 
     groups: [N] int64, numbered by first appearance; None: each sample by itself.
     """
+    import torch
+
     return (torch.arange(samples) if groups is None else groups) % folds

@@ -7,9 +7,10 @@ import ctypes
 import importlib.metadata
 import os
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
@@ -118,10 +119,14 @@ def versions(names: Sequence[str]) -> dict[str, str]:
 def in_threads(call: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
     """The results of `call` on all cores, in order; the first error ends it.
 
-    NumPy and torch release Python's lock. Each call uses one torch thread.
+    NumPy and torch release Python's lock. Each call uses one thread of theirs: more would compete
+    for the cores.
     """
+    from threadpoolctl import threadpool_limits
+
     threads = min(MOST_THREADS, os.cpu_count() or 1)
-    with one_torch_thread(), ThreadPoolExecutor(threads) as pool:
+    of_torch = one_torch_thread() if "torch" in sys.modules else nullcontext()
+    with threadpool_limits(1, "blas"), of_torch, ThreadPoolExecutor(threads) as pool:
         return list(pool.map(call, items))
 
 

@@ -18,6 +18,7 @@ from study.store.extensions import mended_code
 from study.store.files import stored_predictions
 from study.store.study import Study
 from study.uncertainty.forms import floor_text
+from study.uncertainty.temperature import temperature_of
 
 
 def part(heading: str, *sentences: str) -> Part | None:
@@ -101,9 +102,9 @@ def temperature_part(
 
 def doubt(choice: Choice) -> str:
     """A sentence about the temperature that `export` would apply, if it is doubtful; else empty."""
-    found = stored_predictions(choice.study, choice.record)
+    found = stored_predictions(choice.study, choice.record).arrays
     accuracy = choice.record.metrics["accuracy"]
-    return temperature_note(found.temperature(), accuracy, len(found.labels))
+    return temperature_note(temperature_of(found), accuracy, len(found.labels))
 
 
 def cautions_of(found: Results) -> list[str]:

@@ -22,6 +22,7 @@ from study.uncertainty.bootstrap import (
 from study.uncertainty.forms import difference_text
 from study.uncertainty.intervals import Interval, percent, percentile, unseen, widened
 from study.uncertainty.resampling import draws_for, too_few
+from study.uncertainty.temperature import temperature_of
 from study.uncertainty.words import level_of_each
 from trainables.metrics import AFTER_TEMPERATURE
 from trainables.problems import FieldError
@@ -48,7 +49,7 @@ def temperature_effect(study: Study, record: TrialRecord, level: float) -> Tempe
     """
     predictions = stored_predictions(study, record)
     if too_few(predictions):
-        return TemperatureEffect(predictions.temperature(), {})
+        return TemperatureEffect(temperature_of(predictions.arrays), {})
     draws = draws_for(predictions, RESAMPLES)
     wanted = [*METRICS, *(AFTER_TEMPERATURE + name for name in METRICS)]
     parts = measured(predictions, draws, wanted)
@@ -68,7 +69,7 @@ def temperature_effect(study: Study, record: TrialRecord, level: float) -> Tempe
             else:
                 ends = percentile(values[after] - values[name], wide)
             found[name] = Interval(estimate, *ends)
-    return TemperatureEffect(predictions.temperature(), found)
+    return TemperatureEffect(temperature_of(predictions.arrays), found)
 
 
 # ---- in words ------------------------------------------------------------------------------------

@@ -133,8 +133,8 @@ class Resize:
     def errors(self, network: NetworkPredictions, names: Collection[str]) -> dict[str, float]:
         """The network's errors at the smaller size."""
         found: dict[str, float] = {}
-        labels = network.predictions.labels.numpy()
-        groups = network.predictions.groups
+        labels = network.predictions.arrays.labels
+        groups = network.predictions.arrays.groups
         rows = self._rows if groups is None else rows_drawn(self.samples, self.size, groups)
         for prefix, own in by_prefix(names).items():
             logits = logits_of(network.predictions, prefix, network.temperature)

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import torch
 
 from study.evaluation.given import Given, given, of_one_class, texts_of
 from trainables.data.shared.columns import MOST_NAMES, NUMBER, TRUTH, whole
@@ -279,11 +278,10 @@ def _checked(
             "Name them by --probs.",
             "If they were rounded, --normalize divides each row by its sum.",
         )
-        brought = torch.from_numpy(np.ascontiguousarray(scores, float))
         if kind == "logits":
-            refuse_probs(brought, door)
+            refuse_probs(scores, door)
         else:
-            as_probs(torch.from_numpy(np.ascontiguousarray(scores)), door, normalized)
+            as_probs(scores, door, normalized)
     if normalized is not None and kind == "probs":
         scores = scores / scores.sum(axis=1, keepdims=True, dtype=np.float64)
     labels = found.pop("labels")

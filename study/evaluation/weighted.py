@@ -58,7 +58,8 @@ def weighted_intervals(
 
 def _table(predictions: Predictions, classwise: bool) -> SampleTerms:
     logits = predictions.logits.double().numpy()
-    return SampleTerms.of(logits, predictions.labels.numpy(), classwise, given=predictions.probs)
+    arrays = predictions.arrays
+    return SampleTerms.of(logits, arrays.labels, classwise, given=arrays.given)
 
 
 def _scaled(weights: Floats) -> Floats:

@@ -20,9 +20,8 @@ from trainables import metrics
 from trainables.machine import in_threads
 from trainables.metrics.binned import equal_width_index
 from trainables.metrics.scores import negative_log_likelihood, top_label
+from trainables.metrics.shared.cells import HIGHEST, LOWEST
 from trainables.metrics.shared.post_hoc import (
-    HIGHEST,
-    LOWEST,
     ahead_of_label,
     fit_temperature_by_nll,
     slope_and_curvature,

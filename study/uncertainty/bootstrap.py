@@ -47,7 +47,7 @@ from study.uncertainty.resampling import (
 )
 from study.uncertainty.side import Side, hits_of
 from study.uncertainty.smoothing import Smoothing
-from study.uncertainty.temperature import sums_after
+from study.uncertainty.temperature import cross_fitted, sums_after
 from study.uncertainty.worlds import Resampled, Worlds
 from trainables.machine import in_threads
 from trainables.metrics import AFTER_TEMPERATURE, WITH_MASKS, stored
@@ -267,7 +267,7 @@ def resampled(
 
     wanted: names without prefix. temperature, after: as in `measured`.
     """
-    labels = predictions.labels.numpy()
+    labels = predictions.arrays.labels
     classwise = "classwise_ece" in wanted
     overlaps = not OVERLAPS.keys().isdisjoint(wanted)
     scaled = after if prefix and after is not None else logits_of(predictions, prefix, temperature)
@@ -277,15 +277,15 @@ def resampled(
         classwise,
         groups=draws.groups,
         overlaps=overlaps,
-        given=None if prefix else predictions.probs,
-        ties=bool(prefix) and predictions.probs is not None,
+        given=None if prefix else predictions.arrays.given,
+        ties=bool(prefix) and predictions.arrays.given is not None,
     )
     del scaled, after  # of many classes they are large
     if "smooth_ece" in wanted:
         table = smoothed(table)
     if not prefix or temperature is not None:
         return table, table.sums(draws.weights)
-    logits = predictions.logits.double().numpy()
+    logits = predictions.arrays.logits.astype(np.float64)
     starts = mass_starts(table.confidence)
     sums = sums_after(logits, labels, draws, starts, classwise, table.smoothing, overlaps)
     return table, sums
@@ -294,8 +294,8 @@ def resampled(
 def logits_of(predictions: Predictions, prefix: str, temperature: float | None = None) -> Floats:
     """The logits as they are (""), or after the temperature ("ts_"); None: cross-fitted."""
     if prefix and temperature is None:
-        return predictions.cross_fitted().numpy()
-    whole: Floats = predictions.logits.double().numpy()
+        return cross_fitted(predictions.arrays)
+    whole: Floats = predictions.arrays.logits.astype(np.float64)
     return whole / temperature if prefix and temperature is not None else whole
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-from torch import Tensor
 
 from study.uncertainty.bootstrap import RESAMPLES, side_of
 from study.uncertainty.forms import difference_text
@@ -16,6 +16,9 @@ from trainables import metrics
 from trainables.metrics.shared import post_hoc
 from trainables.metrics.shared.structured import MATRIX, MOST_CLASSES
 from trainables.outputs.predictions import Predictions
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Rows = dict[str, dict[str, float]]
 NONE = "none"  # the row of the predictions as they are

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 import numpy as np
-from torch import Tensor
+from numpy.typing import ArrayLike
 
 from study.uncertainty.intervals import WITH_FLOOR
 from study.uncertainty.resampling import (
@@ -30,7 +30,7 @@ Rows = Indices | list[Indices]  # of each draw
 BY_MASS = ("adaptive_ece", "debiased_l2")
 
 
-def rows_drawn(samples: int, size: int, groups: Tensor | None = None) -> Rows:
+def rows_drawn(samples: int, size: int, groups: ArrayLike | None = None) -> Rows:
     """The rows of each of DRAWS draws: the same for all networks, whenever it is called.
 
     groups: [N]. Then each draw takes the share of them that `size` is of the samples, and all their

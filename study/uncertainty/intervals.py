@@ -8,7 +8,7 @@ from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import t as student_t
+from scipy.special import stdtrit
 
 from study.uncertainty.resampling import CALIBRATION, RESAMPLED, Floats, Sums
 from study.uncertainty.worlds import Resampled, Worlds
@@ -195,5 +195,5 @@ def widened(level: float, sample: Sums) -> float:
     if sample.groups is None:
         return level
     n = sample.groups.effective
-    reach = math.sqrt(n / (n - 1)) * float(student_t.ppf((1 + level) / 2, n - 1))
+    reach = math.sqrt(n / (n - 1)) * float(stdtrit(n - 1, (1 + level) / 2))
     return 2 * NormalDist().cdf(reach) - 1

@@ -7,7 +7,6 @@ the best one was selected by the same values. docs/uncertainty.md.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from bisect import bisect_left
@@ -17,10 +16,10 @@ from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import studentized_range
-from scipy.stats import t as student_t
+from scipy.special import stdtrit
 
 from study.schema.objective import plain_name
+from study.uncertainty import studentized_range
 from study.uncertainty.bootstrap import (
     RESAMPLES,
     by_prefix,
@@ -204,8 +203,8 @@ class Methods:
     def _reaches(self, errors: float, freedom: float) -> bool:
         """Whether the quantile is at most that; to find the quantile takes ten times as long."""
         methods = max(2, len(self.rows))
-        share = studentized_range.cdf(errors * math.sqrt(2), methods, _in_quarters(freedom))
-        return bool(share >= self.level)
+        freedom = _in_quarters(freedom)
+        return studentized_range.share(errors * math.sqrt(2), methods, freedom) >= self.level
 
     def tied(self, best: str) -> set[str]:
         """The methods whose difference from `best` has an interval that contains 0."""
@@ -243,16 +242,11 @@ class Methods:
 
 def _quantile(methods: int, freedom: float, level: float) -> float:
     """The quantile of the largest of all pairwise differences, in standard errors of one."""
-    return _studentized_range(methods, _in_quarters(freedom), level)
+    return studentized_range.quantile(methods, _in_quarters(freedom), level) / math.sqrt(2)
 
 
 def _in_quarters(freedom: float) -> float:
     return freedom if math.isinf(freedom) else math.floor(4 * freedom) / 4
-
-
-@functools.cache
-def _studentized_range(methods: int, freedom: float, level: float) -> float:
-    return float(studentized_range.ppf(level, methods, freedom)) / math.sqrt(2)
 
 
 def _own(row: Seeds) -> float:
@@ -350,7 +344,7 @@ def _mean_of(networks: Sequence[Interval], metric: str, level: float) -> Interva
     seeds = 0.0
     if len(estimates) > 1:
         spread = estimates.std(ddof=1) / math.sqrt(len(estimates))
-        seeds = float(student_t.ppf((1 + level) / 2, len(estimates) - 1)) * spread
+        seeds = float(stdtrit(len(estimates) - 1, (1 + level) / 2)) * spread
     middle = (highs.mean() + lows.mean()) / 2
     reach = math.hypot((highs.mean() - lows.mean()) / 2, seeds)
     low = max(0.0, middle - reach)
@@ -369,7 +363,7 @@ def floors_over_seeds(
     """The mean of the networks' floors of each wanted error, as `mean_over_seeds` has it."""
     if not networks or too_few(networks[0].predictions):
         return {}
-    first = networks[0].predictions
+    first = networks[0].predictions.arrays
     chances = chances_of(len(first.labels), resamples, 0, first.groups)
     found = in_threads(lambda network: _own_floors(network, chances, wanted, level), networks)
     return {
@@ -383,13 +377,14 @@ def _own_floors(
     network: NetworkPredictions, chances: Floats, wanted: Collection[str], level: float
 ) -> dict[str, Floor]:
     found: dict[str, Floor] = {}
-    labels = network.predictions.labels.numpy()
-    groups = known_groups(network.predictions.groups)
+    arrays = network.predictions.arrays
+    groups = known_groups(arrays.groups)
     with_floor = [name for name in wanted if plain_name(name) in WITH_FLOOR]
     for prefix, own in by_prefix(with_floor).items():
         logits = logits_of(network.predictions, prefix, network.temperature)
-        given = None if prefix else network.predictions.probs
-        table = SampleTerms.of(logits, labels, "classwise_ece" in own, groups=groups, given=given)
+        given = None if prefix else arrays.given
+        classwise = "classwise_ece" in own
+        table = SampleTerms.of(logits, arrays.labels, classwise, groups=groups, given=given)
         drawn = calibrated_sums(table, chances).calibration(own)
         found |= {prefix + name: floor_of(values, level) for name, values in drawn.items()}
     return found

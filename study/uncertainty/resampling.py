@@ -21,21 +21,17 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
-from torch import Tensor
 
 from trainables import kinds
 from trainables.groups import together
 from trainables.metrics import describe, ours
-from trainables.metrics.binned import equal_width_index, mass_ranks
-from trainables.metrics.scores import softmax_of_ties
-from trainables.metrics.shared.parts import slices
+from trainables.metrics.shared.parts import mass_ranks, slices
 
 if TYPE_CHECKING:
     from study.uncertainty.smoothing import Smoothing
-    from trainables.outputs.predictions import Predictions
+    from trainables.outputs.predictions import GivenProbs, Predictions
 
 Floats = NDArray[np.floating]
 Indices = NDArray[np.int64]
@@ -69,7 +65,7 @@ class Draws(NamedTuple):
         samples: int,
         resamples: int,
         seed: int,
-        groups: Tensor | Indices | None = None,
+        groups: ArrayLike | None = None,
     ) -> Draws:
         """B resamples of N samples, or of the groups [N] of them, with replacement."""
         known = known_groups(groups)
@@ -90,9 +86,7 @@ class Draws(NamedTuple):
         return scaled
 
 
-def chances_of(
-    samples: int, resamples: int, seed: int, groups: Tensor | Indices | None = None
-) -> Floats:
+def chances_of(samples: int, resamples: int, seed: int, groups: ArrayLike | None = None) -> Floats:
     """The chances of `Draws.of`: what a calibrated model is drawn by.
 
     Uniform numbers [N, B] in [0, 1), which determine each sample's label; with groups, the sign
@@ -106,17 +100,15 @@ def chances_of(
     return np.where(uniforms < 0.5, np.float32(1), np.float32(-1))
 
 
-def known_groups(groups: Tensor | Indices | None) -> Indices | None:
+def known_groups(groups: ArrayLike | None) -> Indices | None:
     """The groups as an array; None where each has one sample."""
-    if groups is None:
-        return None
-    several = together(torch.as_tensor(groups))
-    return None if several is None else several.numpy()
+    return None if groups is None else together(np.asarray(groups))
 
 
 def draws_for(predictions: Predictions, resamples: int) -> Draws:
     """The resamples of these predictions; the same for all with as many samples, or groups."""
-    return Draws.of(len(predictions.labels), resamples, 0, predictions.groups)
+    arrays = predictions.arrays
+    return Draws.of(len(arrays.labels), resamples, 0, arrays.groups)
 
 
 def too_few(predictions: Predictions, unit: str = "groups", samples: str = "samples") -> str:
@@ -124,18 +116,19 @@ def too_few(predictions: Predictions, unit: str = "groups", samples: str = "samp
 
     unit: what groups are called; samples: what samples are.
     """
-    known = known_groups(predictions.groups)
+    arrays = predictions.arrays
+    known = known_groups(arrays.groups)
     if known is None:
-        return kinds.too_few(len(predictions.labels), samples)
+        return kinds.too_few(len(arrays.labels), samples)
     return kinds.too_few(int(known.max()) + 1, unit)
 
 
 def differs(one: Predictions, other: Predictions) -> str | None:
     """What of the samples of the two is not the same, `labels` or `groups`."""
-    if not one.labels.equal(other.labels):
+    if not np.array_equal(one.arrays.labels, other.arrays.labels):
         return "labels"
-    first = known_groups(one.groups)
-    second = known_groups(other.groups)
+    first = known_groups(one.arrays.groups)
+    second = known_groups(other.arrays.groups)
     if first is None or second is None:
         return None if first is second else "groups"
     return None if np.array_equal(first, second) else "groups"
@@ -299,7 +292,7 @@ class SampleTerms:
         smoothing: Smoothing | None = None,
         groups: Indices | None = None,
         overlaps: bool = False,
-        given: Tensor | None = None,
+        given: GivenProbs | None = None,
         ties: bool = False,
     ) -> SampleTerms:
         """The table; equal-mass bins start at the confidences `starts`, by default their own.
@@ -312,13 +305,15 @@ class SampleTerms:
         if groups is not None:
             groups = groups[order]
             labels = labels[order]
-        dtype = torch.float64 if given is None else given.dtype
+        edges = np.arange(1, BINS) / BINS if given is None else given.edges(BINS)
         found = []
         for rows in slices(*logits.shape):
             taken = rows if order is None else order[rows]
-            own = None if given is None else given[taken].double().numpy()
+            own: Floats | None = None
+            if given is not None:
+                own = given.values[taken].astype(np.float64)
             if ties:
-                own = softmax_of_ties(torch.from_numpy(logits[taken])).numpy()
+                own = _softmax_of_ties(logits[taken])
             found.append(_Scored.of(logits[taken], labels[rows], own, keep=classwise))
         scored = _Scored(*(np.concatenate(each) for each in zip(*found, strict=True)))
         if starts is None:
@@ -329,11 +324,11 @@ class SampleTerms:
             confidence=scored.confidence,
             scores=scored.scores,
             hits=scored.scores[:, 0],
-            width=_width_index(scored.confidence, dtype),
+            width=np.searchsorted(edges, scored.confidence),
             mass=np.searchsorted(starts, scored.confidence, side="right"),
             labels=labels,
             probs=scored.probs if classwise else None,
-            cells=_width_index(scored.probs, dtype) + BINS * classes if classwise else None,
+            cells=np.searchsorted(edges, scored.probs) + BINS * classes if classwise else None,
             predicted=scored.predicted if overlaps else None,
             smoothing=smoothing,
             groups=groups,
@@ -450,7 +445,8 @@ def mass_starts(confidence: Floats) -> Floats:
     return starts
 
 
-def _width_index(values: Floats, dtype: torch.dtype) -> Indices:
-    """The index of each value's equal-width bin (lo, hi], as `dtype` has values and edges."""
-    found: Indices = equal_width_index(torch.from_numpy(values).to(dtype), BINS).numpy()
+def _softmax_of_ties(logits: Floats) -> Floats:
+    """As `metrics.scores.softmax_of_ties`: summed in order of size, so that ties are seen."""
+    odds = np.exp(logits - logits.max(axis=1, keepdims=True))
+    found: Floats = odds / np.sort(odds, axis=1).sum(axis=1, keepdims=True)
     return found

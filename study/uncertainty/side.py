@@ -66,9 +66,9 @@ class Side:
 def hits_of(predictions: Predictions, groups: Indices | None) -> dict[str, Floats]:
     """By fraction, what each sample adds to it, [N], or each of these groups, [G]. No temperature
     changes them."""
-    logits = predictions.logits.double().numpy()
-    labels = predictions.labels.numpy()
-    table = SampleTerms.of(logits, labels, classwise=False, given=predictions.probs)
+    arrays = predictions.arrays
+    logits = arrays.logits.astype(np.float64)
+    table = SampleTerms.of(logits, arrays.labels, classwise=False, given=arrays.given)
     right, within = table.scores[:, :2].T
     found = {"accuracy": right, "error": 1 - right, "top5_accuracy": within}
     if groups is None:

@@ -13,11 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
-
-from trainables.metrics.smooth import fixed_point
 
 Floats = NDArray[np.floating]
 
@@ -40,6 +36,10 @@ class Smoothing:
     @classmethod
     def of(cls, confidence: Floats, hits: Floats) -> Smoothing:
         """The smoothing at the bandwidth of these samples. confidence, hits: [N]."""
+        import torch  # slow: only smooth ECE needs it, whose definition is for training too
+
+        from trainables.metrics.smooth import fixed_point
+
         residual = torch.from_numpy(hits - confidence)
         return cls(max(LEAST, float(fixed_point(torch.from_numpy(confidence), residual))))
 
@@ -55,19 +55,17 @@ class Smoothing:
         confidence, residual: [N]; counts: [N, B], in whose precision it is, or [G, B] of groups
         [N], which ascend.
         """
-        # torch's products stay on one thread (`in_threads`); NumPy's would compete for cores.
-        weights = torch.from_numpy(counts)
         if groups is None:
-            each = self._modes(confidence) * torch.from_numpy(residual)
+            each: Floats = self._modes(confidence) * residual
         else:
             each = self._modes_of_groups(confidence, residual, groups, len(counts))
-        modes = each.to(weights.dtype)
-        found: Floats = (self._cells.to(weights.dtype) @ (modes @ weights)).numpy()
+        precision = counts.dtype
+        found: Floats = self._cells.astype(precision) @ (each.astype(precision) @ counts)
         return found
 
     def _modes_of_groups(
         self, confidence: Floats, residual: Floats, groups: NDArray[np.int64], count: int
-    ) -> Tensor:
+    ) -> Floats:
         """The sum over the samples of each group of its modes times the residual, [modes, G].
 
         The recurrence of `_modes`, of which two terms are held, of some samples at a time.
@@ -85,28 +83,30 @@ class Smoothing:
                 modes[own] += np.add.reduceat(here, firsts)
                 np.subtract(twice * here, before, out=before)
                 before, here = here, before
-        return torch.from_numpy(found)
-
-    @cached_property
-    def _numbers(self) -> Tensor:
-        """pi k of each mode after the mean."""
-        last = math.ceil(CUTOFF / (math.pi * self.bandwidth))
-        return math.pi * torch.arange(1, last + 1, dtype=torch.float64)
-
-    def _modes(self, confidence: Floats) -> Tensor:
-        """cos(pi k c) of each sample, [modes, N], by recurrence: the modes are neighbours."""
-        first = torch.from_numpy(np.cos(math.pi * confidence.astype(np.float64)))
-        found = torch.ones(len(self._numbers) + 1, len(first), dtype=torch.float64)
-        found[1] = first
-        for k in range(2, len(found)):
-            torch.addcmul(-found[k - 2], found[k - 1], first, value=2, out=found[k])
         return found
 
     @cached_property
-    def _cells(self) -> Tensor:
+    def _numbers(self) -> Floats:
+        """pi k of each mode after the mean."""
+        last = math.ceil(CUTOFF / (math.pi * self.bandwidth))
+        return math.pi * np.arange(1.0, last + 1)
+
+    def _modes(self, confidence: Floats) -> Floats:
+        """cos(pi k c) of each sample, [modes, N], by recurrence: the modes are neighbours."""
+        first = np.cos(math.pi * confidence.astype(np.float64))
+        found = np.ones((len(self._numbers) + 1, len(first)))
+        found[1] = first
+        twice = 2 * first
+        for k in range(2, len(found)):
+            np.multiply(found[k - 1], twice, out=found[k])
+            found[k] -= found[k - 2]
+        return found
+
+    @cached_property
+    def _cells(self) -> Floats:
         """The integral over each cell of a unit of each mode, [CELLS, modes]."""
-        edges = torch.linspace(0, 1, CELLS + 1, dtype=torch.float64)[:, None]
+        edges = np.linspace(0, 1, CELLS + 1)[:, None]
         numbers = self._numbers
-        damped = torch.exp(-(numbers * self.bandwidth).square() / 2)
-        series = (2 * damped * torch.sin(edges * numbers) / numbers).diff(dim=0)
-        return torch.cat([torch.full((CELLS, 1), 1 / CELLS, dtype=torch.float64), series], dim=1)
+        damped = np.exp(-((numbers * self.bandwidth) ** 2) / 2)
+        series = np.diff(2 * damped * np.sin(edges * numbers) / numbers, axis=0)
+        return np.hstack([np.full((CELLS, 1), 1 / CELLS), series])

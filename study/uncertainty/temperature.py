@@ -13,22 +13,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.polynomial import chebyshev
-from torch import Tensor
 
 from study.uncertainty.resampling import Draws, Floats, Indices, SampleTerms, Sums
 from study.uncertainty.smoothing import Smoothing
-from trainables.groups import folds_of
-from trainables.metrics.shared.post_hoc import (
-    ABOVE,
-    BELOW,
-    FOLDS,
-    WIDTH,
-    ahead_of_label,
-    nlls,
-    slope_and_curvature,
-)
+from trainables.groups import FOLDS
+from trainables.metrics.shared.cells import ABOVE, BELOW, WIDTH
+from trainables.outputs.predictions import Arrays
 
 NODES = 10  # per cell: log T is exact to 1e-10, where 999 of 1,000 classes are equal to 1e-7
 STEPS = 8  # of Newton's method, from the middle of a cell
@@ -36,19 +27,44 @@ STEPS = 8  # of Newton's method, from the middle of a cell
 # at most; there are no more than so many parts.
 SPAN = 0.01
 ALIKE = 32
+CHUNK = 2**15  # values
 _NODES = chebyshev.chebpts1(NODES)
 _SERIES_OF = np.linalg.inv(chebyshev.chebvander(_NODES, NODES - 1))
 
 
-def temperatures(
-    logits: Floats, labels: Indices, counts: Floats, groups: Indices | None = None
-) -> Floats:
-    """log T of the fit on all folds but one, for each fold and resample, [FOLDS, B].
+def temperature_of(arrays: Arrays) -> float:
+    """The temperature fitted to all samples, as `post_hoc.fit_temperature`."""
+    once = np.ones((len(arrays.labels), 1))
+    return math.exp(temperatures(arrays.logits, arrays.labels, once, folds=1)[0, 0])
 
-    counts: [N, B], or [G, B] of groups [N]. Equal to `post_hoc.fit_temperature` on the rows of the
-    resample, with the same clamping. Of several minima, the lowest.
+
+def cross_fitted(arrays: Arrays) -> Floats:
+    """The logits [N, K], each fold's at the temperature of the others: `post_hoc.cross_fitted`."""
+    logits = arrays.logits.astype(np.float64)
+    groups = arrays.groups
+    units = len(logits) if groups is None else int(groups.max()) + 1
+    if (folds := min(FOLDS, units)) < 2:
+        return logits
+    found = temperatures(logits, arrays.labels, np.ones((units, 1)), groups, folds)
+    own = (np.arange(units) if groups is None else groups) % folds
+    logits /= np.exp(found)[own]
+    return logits
+
+
+def temperatures(
+    logits: Floats,
+    labels: Indices,
+    counts: Floats,
+    groups: Indices | None = None,
+    folds: int = FOLDS,
+) -> Floats:
+    """log T of the fit on all folds but one, for each fold and resample, [folds, B].
+
+    counts: [N, B], or [G, B] of groups [N]. folds: 1: the fit on all. Equal to
+    `post_hoc.fit_temperature` on the rows of the resample, with the same clamping. Of several
+    minima, the lowest.
     """
-    fits = _Fits(logits, labels, counts, groups)
+    fits = _Fits(logits, labels, counts, groups, folds)
     edges = _edges(fits)
     minima: list[_Minima] = []
     for cell in sorted(edges)[:-1]:
@@ -56,14 +72,14 @@ def temperatures(
     minima += _at_ends(edges)
     place = np.concatenate([one.place for one in minima])
     log_t = np.concatenate([one.log_t for one in minima])
-    found = np.empty(FOLDS * counts.shape[1])
+    found = np.empty(folds * counts.shape[1])
     if len(place) > len(found):
         costs = np.concatenate([fits.costs(one) for one in minima])
         dearest_first = np.argsort(-costs, kind="stable")
         place = place[dearest_first]
         log_t = log_t[dearest_first]
     found[place] = log_t  # of several for one place, the last is kept
-    return found.reshape(FOLDS, -1)
+    return found.reshape(folds, -1)
 
 
 class _Edge(NamedTuple):
@@ -89,7 +105,12 @@ class _Fits:
     """
 
     def __init__(
-        self, logits: Floats, labels: Indices, counts: Floats, groups: Indices | None
+        self,
+        logits: Floats,
+        labels: Indices,
+        counts: Floats,
+        groups: Indices | None,
+        folds: int,
     ) -> None:
         self._starts = None
         if groups is not None:
@@ -97,31 +118,31 @@ class _Fits:
             logits = logits[order]
             labels = labels[order]
             self._starts = np.searchsorted(groups[order], np.arange(len(counts)))
-        self._ahead = ahead_of_label(torch.from_numpy(logits), torch.from_numpy(labels))
-        self._counts = torch.from_numpy(counts)
+        self._ahead = ahead_of_label(logits, labels)
+        self._counts = counts
+        self._folds = folds
 
     def _outside(
         self,
-        each: Tensor,
+        each: Floats,
         columns: np.ndarray | None = None,
-        precision: torch.dtype = torch.float64,
+        precision: type[np.floating] | np.dtype[np.floating] = np.float64,
     ) -> Floats:
         """Sums over the samples outside each fold.
 
-        each: [n, N]; [n, FOLDS, B], or of these resamples only.
+        each: [n, N]; [n, folds, B], or of these resamples only.
         """
         if self._starts is not None:
-            each = torch.from_numpy(np.add.reduceat(each.numpy(), self._starts, axis=1))
-        each = each.to(precision)
+            each = np.add.reduceat(each, self._starts, axis=1)
+        each = each.astype(precision, copy=False)
         own = []
-        for k in range(FOLDS):
-            counts = self._counts[k::FOLDS]
+        for k in range(self._folds):
+            counts = self._counts[k :: self._folds]
             if columns is not None:
-                counts = counts[:, torch.from_numpy(columns)]
-            # torch's products stay on one thread (`in_threads`); NumPy's would compete for cores.
-            own.append(each[:, k::FOLDS] @ counts.to(each.dtype))
-        found = torch.stack(own, dim=1)
-        return np.asarray((found.sum(dim=1, keepdim=True) - found).numpy())
+                counts = counts[:, columns]
+            own.append(each[:, k :: self._folds] @ counts.astype(precision, copy=False))
+        found = np.stack(own, axis=1)
+        return found if self._folds == 1 else found.sum(axis=1, keepdims=True) - found
 
     def edge(self, number: int) -> _Edge:
         """The edge of that number, in float32: its signs decide which cell may have a minimum."""
@@ -133,14 +154,14 @@ class _Fits:
         each = [slope]
         if bends:
             each.append(-slope - curvature)
-        found = self._outside(torch.stack(each), precision=self._counts.dtype)
+        found = self._outside(np.stack(each), precision=self._counts.dtype)
         return _Edge(found[0] - log_t, found[1] - 1 if bends else None)
 
     def series(self, cell: int, here: np.ndarray) -> Floats:
         """Chebyshev series [NODES, M] of how the cost falls in the cell, at the places `here`."""
         log_t = (cell + (1 + _NODES) / 2) * WIDTH
         columns = np.flatnonzero(here.any(axis=0))
-        each = torch.stack(
+        each = np.stack(
             [slope_and_curvature(self._ahead, math.exp(at))[0] * math.exp(-at) for at in log_t]
         )
         values = self._outside(each, columns if len(columns) < here.shape[1] else None)
@@ -159,6 +180,55 @@ class _Fits:
         """The largest cost at T = 1."""
         each = nlls(self._ahead, 1.0)[None]
         return float(self._outside(each, precision=self._counts.dtype).max())
+
+
+def ahead_of_label(logits: Floats, labels: Indices) -> Floats:
+    """As `post_hoc.ahead_of_label`, [K, N] float64."""
+    found = np.array(logits.T, np.float64, order="C")
+    own = np.take_along_axis(found, labels[None], 0)
+    with np.errstate(invalid="ignore"):  # -inf less itself
+        found -= own
+    found[:, own[0] == -np.inf] = 0.0
+    return np.maximum(found, -1e300, out=found)
+
+
+def slope_and_curvature(ahead: Floats, temperature: float) -> tuple[Floats, Floats]:
+    """As `post_hoc.slope_and_curvature`, [N] each."""
+    means = np.empty(ahead.shape[1])
+    variances = np.empty_like(means)
+    for rows, part in _chunks(ahead):
+        odds, total = _odds(part, temperature)
+        odds /= total
+        odds *= part
+        means[rows] = odds.sum(axis=0)
+        odds *= part
+        variances[rows] = odds.sum(axis=0) - means[rows] ** 2
+    return means, variances
+
+
+def nlls(ahead: Floats, temperature: float) -> Floats:
+    """As `post_hoc.nlls`, [N]."""
+    found = np.empty(ahead.shape[1])
+    for rows, part in _chunks(ahead):
+        _, total = _odds(part, temperature)
+        found[rows] = np.log(total) + part.max(axis=0) / temperature
+    return found
+
+
+def _chunks(ahead: Floats) -> Iterator[tuple[slice, Floats]]:
+    """Some samples at a time of [K, N]: what a processor's cache holds."""
+    size = max(64, CHUNK // len(ahead))
+    for start in range(0, ahead.shape[1], size):
+        rows = slice(start, start + size)
+        yield rows, ahead[:, rows]
+
+
+def _odds(part: Floats, temperature: float) -> tuple[Floats, Floats]:
+    """exp of the scaled logits less their largest, [K, n], and its sum, [n]."""
+    scaled = part / temperature
+    scaled -= scaled.max(axis=0)
+    np.exp(scaled, out=scaled)
+    return scaled, scaled.sum(axis=0)
 
 
 def _edges(fits: _Fits) -> dict[int, _Edge]:
@@ -265,8 +335,9 @@ def sums_after(
 
 
 def _fold(fold: int, groups: Indices | None) -> tuple[slice | Indices, Indices | None]:
-    """The rows of a fold, as `folds_of` has them, and the numbers of their groups among its own."""
+    """The rows of a fold, as `groups.folds_of` has them, and the numbers of their groups among its
+    own."""
     if groups is None:
         return slice(fold, None, FOLDS), None
-    rows = np.flatnonzero(folds_of(len(groups), torch.from_numpy(groups), FOLDS).numpy() == fold)
+    rows = np.flatnonzero(groups % FOLDS == fold)
     return rows, groups[rows] // FOLDS

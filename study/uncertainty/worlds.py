@@ -16,8 +16,7 @@ from itertools import chain
 from statistics import NormalDist
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.stats import norm
+from scipy.special import ndtr, ndtri
 
 from study.uncertainty.resampling import BINS, RESAMPLED, Floats, Indices, Sums
 
@@ -44,6 +43,7 @@ MOST_BINS = 1500
 ROUNDING = 1e-4  # of sums over samples in float32, and of their ratios
 STILL = 1e-3  # standard deviation of a sum that no sample changes, such as that over all classes
 NORMAL = NormalDist()
+HALVINGS = 45  # of a range of 10 standard errors
 
 
 @dataclass(frozen=True)
@@ -218,7 +218,7 @@ def _probability(error: float, measured: Floats) -> Floats:
     above = (measured >= error).mean(axis=1)
     share = np.minimum(above, (measured <= error).mean(axis=1))
     spread = np.maximum(measured.std(axis=1, dtype=np.float64), 1e-12)
-    found: Floats = np.maximum(share, norm.sf(np.abs(error - measured.mean(axis=1)) / spread))
+    found: Floats = np.maximum(share, ndtr(-np.abs(error - measured.mean(axis=1)) / spread))
     return found
 
 
@@ -253,10 +253,10 @@ def _candidates(gaps: Floats, noise: Floats) -> Floats:
     np.divide(np.abs(gaps), spread, out=size, where=spread > 0)
     # In bins of few hits the noise is skewed: a gap has the size of a normal one as seldom.
     above = (np.abs(noise) >= (1 - ROUNDING) * np.abs(gaps)[:, None]).mean(axis=1)
-    size = np.where((above > 0) & (spread > 0), norm.isf(above / 2), size)
+    size = np.where((above > 0) & (spread > 0), -ndtri(above / 2), size)
     found = [gaps * (1 - np.minimum(1, by / np.maximum(size, 1e-12)) ** 2) for by in SHRUNK[:-1]]
     found.append(0 * gaps)
-    small = size < norm.isf(BY_CHANCE / (2 * len(gaps)))
+    small = size < -ndtri(BY_CHANCE / (2 * len(gaps)))
     # Of many bins the sum over all would drift from the measured one with one sign.
     signs = (1, -1) if len(gaps) == BINS else (np.sign(gaps),)
     for by in EVEN:
@@ -320,7 +320,11 @@ def _tail(length: float, spread: float, level: float) -> float:
     if spread <= 0:
         return (1 - level) / 2
 
-    def covered(reach: float) -> float:
-        return NORMAL.cdf(reach + length / spread) - NORMAL.cdf(-reach) - level
-
-    return NORMAL.cdf(-float(brentq(covered, 0, 10, xtol=1e-6)))
+    low, high = 0.0, 10.0
+    for _ in range(HALVINGS):
+        reach = (low + high) / 2
+        if NORMAL.cdf(reach + length / spread) - NORMAL.cdf(-reach) < level:
+            low = reach
+        else:
+            high = reach
+    return NORMAL.cdf(-high)

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from trainables.metrics.scores import top_label
+from trainables.metrics.shared.parts import mass_ranks
 
 METRICS = {
     "ece": {"place": 6, "stored": True, "function": "expected_calibration_error", "label": "ECE",
@@ -78,11 +79,6 @@ def equal_mass_index(values: Tensor, bins: int) -> Tensor:
     starts = torch.tensor(mass_ranks(len(values), bins), device=values.device)
     index = torch.bucketize(first_of_equals(ordered), starts, right=True)
     return torch.empty_like(order).scatter_(0, order, index)
-
-
-def mass_ranks(n: int, bins: int) -> list[int]:
-    """The ranks of n values at which all equal-mass bins but the first begin: array_split's."""
-    return [k * (n // bins) + min(k, n % bins) for k in range(1, bins)]
 
 
 def first_of_equals(ordered: Tensor) -> Tensor:

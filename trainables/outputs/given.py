@@ -11,7 +11,6 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import torch
 
 from trainables.problems import FieldError
 
@@ -27,9 +26,10 @@ CANNOT_OCCUR = "Give probabilities: that of a class that cannot occur is 0."
 
 def array_of(name: str, value: Any) -> np.ndarray:
     """The NumPy array of what NumPy, torch, pandas or lists hold. Raises FieldError."""
-    if isinstance(value, torch.Tensor):
+    if hasattr(value, "detach"):
         tensor = value.detach().cpu()
-        return np.asarray((tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy())
+        is_bfloat16 = str(tensor.dtype) == "torch.bfloat16"
+        return np.asarray((tensor.float() if is_bfloat16 else tensor).numpy())
     try:
         found = np.asarray(value.to_numpy() if hasattr(value, "to_numpy") else value)
     except ValueError:

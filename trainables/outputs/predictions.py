@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import InitVar, dataclass
+from dataclasses import InitVar, dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from trainables import metrics
 from trainables.files.arrays import array_headers, read_arrays, write_arrays
 from trainables.groups import renumbered
 from trainables.kinds import count_of
-from trainables.metrics.scores import softmax_of_ties
-from trainables.metrics.shared import post_hoc
 from trainables.outputs.given import (
     array_of,
     class_numbers,
@@ -27,6 +24,10 @@ from trainables.outputs.given import (
 )
 from trainables.outputs.probabilities import PYTHON, Door, as_probs, refuse_probs
 from trainables.problems import FieldError, nearest
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 # Bytes a value beside the array that `evaluate` takes, as measured: casts to float64, a logarithm,
 # softmaxes of both.
@@ -43,6 +44,46 @@ class Scores(NamedTuple):
     probs: Tensor | None
 
 
+class GivenProbs(NamedTuple):
+    """Probabilities [N, K] in place of logits: metrics bin them as they are."""
+
+    values: np.ndarray  # floating; float32 for bfloat16, which NumPy has not
+    is_bfloat16: bool = False
+
+    def edges(self, bins: int) -> np.ndarray:
+        """The inner edges of equal-width bins as these values have them, [bins - 1] float64: see
+        `metrics.binned`."""
+        edges = (np.arange(1, bins) / bins).astype(self.values.dtype)
+        if self.is_bfloat16:
+            bits = edges.view(np.uint32)
+            bits += 0x7FFF + ((bits >> 16) & 1)
+            bits &= 0xFFFF0000
+        return edges.astype(np.float64)
+
+
+class Arrays(NamedTuple):
+    """Predictions without torch, which takes a second to import: for what only reads."""
+
+    logits: np.ndarray  # [N, K] float32 or float64
+    labels: np.ndarray  # [N] int64
+    groups: np.ndarray | None
+    given: GivenProbs | None
+
+    @classmethod
+    def of(
+        cls, scores: np.ndarray, are_logits: bool, labels: np.ndarray, groups: np.ndarray | None
+    ) -> Arrays:
+        """Those of checked scores: logits, or probabilities."""
+        if are_logits:
+            return cls(scores, labels, groups, None)
+        with np.errstate(divide="ignore"):
+            return cls(np.log(scores.astype(np.float64)), labels, groups, GivenProbs(scores))
+
+
+def _none() -> Any:
+    return None
+
+
 @dataclass(frozen=True)
 class Predictions:
     """logits: [N, K] float32 (or float64). labels: [N] int64, in [0, K).
@@ -52,14 +93,16 @@ class Predictions:
     bin them as they are, and the logits are their logarithms, float64 (of 0: -inf; if it is the
     label's, the NLL is infinite). by_network: whether a network gave the logits here.
 
-    `Predictions.of` takes other types. Raises FieldError for these, for logits that are
-    probabilities (a network's own may be), and for probabilities that are none.
+    `Predictions.of` takes other types; `arrays` has the same without torch. Raises FieldError for
+    other types, for logits that are probabilities (a network's own may be), and for probabilities
+    that are none.
     """
 
-    logits: Tensor = None  # type: ignore[assignment]  # of `probs`, where those are given
-    labels: Tensor = None  # type: ignore[assignment]
-    groups: Tensor | None = None
-    probs: Tensor | None = None
+    # Factories leave no attribute of the class: `__getattr__` is asked for what was read.
+    logits: Tensor = field(default_factory=_none)  # of `probs`, where those are given
+    labels: Tensor = field(default_factory=_none)
+    groups: Tensor | None = field(default_factory=_none)
+    probs: Tensor | None = field(default_factory=_none)
     by_network: InitVar[bool] = False
 
     def __post_init__(self, by_network: bool) -> None:
@@ -67,24 +110,57 @@ class Predictions:
             raise FieldError("", "Predictions takes labels, and either logits or probs")
         self._check_types()
         if self.probs is not None:
-            as_probs(self.probs, PYTHON)
-            object.__setattr__(self, "logits", self.probs.to(torch.float64, copy=True).log_())
+            as_probs(array_of("probs", self.probs), PYTHON)
+            object.__setattr__(self, "logits", self.probs.double().log())
         elif not by_network:
-            refuse_probs(self.logits, PYTHON)
+            refuse_probs(array_of("logits", self.logits), PYTHON)
+
+    @classmethod
+    def of_arrays(cls, arrays: Arrays) -> Predictions:
+        """Those of checked arrays; tensors are made of them when one is asked for."""
+        made = object.__new__(cls)
+        object.__setattr__(made, "arrays", arrays)
+        return made
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Tensor | None:
+            if name not in ("logits", "labels", "groups", "probs") or "arrays" not in vars(self):
+                raise AttributeError(f"Predictions has no attribute '{name}'")
+            import torch
+
+            found = self.arrays.given
+            value = found and found.values if name == "probs" else getattr(self.arrays, name)
+            tensor = None if value is None else torch.from_numpy(np.ascontiguousarray(value))
+            object.__setattr__(self, name, tensor)
+            return tensor
+
+    @cached_property
+    def arrays(self) -> Arrays:
+        """The same as NumPy arrays, with the memory of tensors on the CPU."""
+        groups = None if self.groups is None else array_of("groups", self.groups)
+        given = None
+        if self.probs is not None:
+            is_bfloat16 = str(self.probs.dtype) == "torch.bfloat16"
+            given = GivenProbs(array_of("probs", self.probs), is_bfloat16)
+        logits, labels = array_of("logits", self.logits), array_of("labels", self.labels)
+        return Arrays(logits, labels, groups, given)
 
     def _check_types(self) -> None:
+        import torch
+
         kinds: tuple[torch.dtype, ...] = (torch.float32, torch.float64)
         name = "logits"
         if self.probs is not None:
             kinds = (*kinds, torch.float16, torch.bfloat16)
             name = "probs"
-        for field, wanted in ((name, kinds), ("labels", (torch.int64,))):
-            value = getattr(self, field)
+        for given, wanted in ((name, kinds), ("labels", (torch.int64,))):
+            value = getattr(self, given)
             kind = getattr(value, "dtype", type(value).__name__)
             if kind not in wanted:
                 found = f"must be a tensor of {' or '.join(map(str, wanted))}, got {kind}"
                 mend = f"Predictions.of({name}=..., labels=...) takes other types."
-                raise FieldError(field, found, mend)
+                raise FieldError(given, found, mend)
 
     def impossible(self) -> Tensor:
         """The rows whose label has probability 0: the NLL is infinite. [M] int64."""
@@ -115,15 +191,21 @@ class Predictions:
 
     def cross_fitted(self) -> Tensor:
         """The logits [N, K], each scaled by a temperature fitted on other samples."""
+        from trainables.metrics.shared import post_hoc
+
         return post_hoc.cross_fitted(self.logits, self.labels, groups=self.groups)
 
     def probs_after(self, calibrated: Tensor) -> Tensor | None:
         """The probabilities [N, K] after a calibration of given ones, such as votes: what was tied
         stays so, for bins of equal counts. None where a network gave logits."""
+        from trainables.metrics.scores import softmax_of_ties
+
         return None if self.probs is None else softmax_of_ties(calibrated)
 
     def temperature(self) -> float:
         """The temperature fitted to all samples."""
+        from trainables.metrics.shared import post_hoc
+
         return post_hoc.fit_temperature(self.logits, self.labels)
 
     def _evaluate(self, calibrated: Tensor, bins: int, also: Collection[str]) -> dict[str, float]:
@@ -159,8 +241,8 @@ class Predictions:
         if groups is not None:
             together = _groups(Path("groups"), arrays["groups"], len(scores))
         if probs is None:
-            return cls(scores, numbers, together)
-        return cls(labels=numbers, groups=together, probs=scores)
+            refuse_probs(scores, PYTHON)
+        return cls.of_arrays(Arrays.of(scores, probs is None, numbers, together))
 
     def save(self, path: Path) -> str:
         """Write `path` (npz) atomically; returns its sha256."""
@@ -179,8 +261,9 @@ class Predictions:
         logits that are probabilities.
         """
         found = cls.stored(path, normalized)
-        if found.probs is None:
-            refuse_probs(found.logits, _door(path, found.logits.shape[1]))
+        logits = found.arrays.logits
+        if found.arrays.given is None:
+            refuse_probs(logits, _door(path, logits.shape[1]))
         return found
 
     @classmethod
@@ -192,19 +275,20 @@ class Predictions:
         groups = None
         if "groups" in arrays:
             groups = _groups(path, arrays["groups"], len(scores))
-        if "logits" in arrays:
-            return cls(scores, labels, groups, by_network=True)
-        return cls(labels=labels, groups=groups, probs=scores)
+        return cls.of_arrays(Arrays.of(scores, "logits" in arrays, labels, groups))
 
 
 def load_scores(path: Path, normalized: Normalized | None = None) -> Scores:
     """What `Predictions.load` reads of a file without its labels, which may be of other classes."""
     arrays = _arrays(path, labelled=False)
     scores = _scores(path, arrays, normalized=normalized)
+    import torch
+
+    values = torch.from_numpy(scores)
     if "logits" not in arrays:
-        return Scores(scores.double().log(), scores)
+        return Scores(values.double().log(), values)
     refuse_probs(scores, _door(path, scores.shape[1]))
-    return Scores(scores, None)
+    return Scores(values, None)
 
 
 def has_groups(path: Path) -> bool:
@@ -260,19 +344,19 @@ def _scores(
     arrays: dict[str, np.ndarray],
     door: Door | None = None,
     normalized: Normalized | None = None,
-) -> Tensor:
+) -> np.ndarray:
     """The logits, or the probabilities in their own dtype, [N, K]. door: default: of the file."""
     name = "logits" if "logits" in arrays else "probs"
-    scores = torch.from_numpy(np.ascontiguousarray(_checked(path, name, arrays[name], door)))
+    scores = np.ascontiguousarray(_checked(path, name, arrays[name], door))
     if name == "probs":
         return as_probs(scores, door or _door(path, scores.shape[1]), normalized)
     if normalized is not None:
         mend = "Leave out --normalize; it is for probabilities."
         raise FieldError(str(path), "has logits", mend)
-    return scores.float() if scores.dtype == torch.float16 else scores
+    return scores.astype(np.float32) if scores.dtype == np.float16 else scores
 
 
-def _labels(path: Path, labels: np.ndarray, num_samples: int, num_classes: int) -> Tensor:
+def _labels(path: Path, labels: np.ndarray, num_samples: int, num_classes: int) -> np.ndarray:
     where = str(path)
     if labels.shape != (num_samples,):
         found = f"{labels.dtype} {list(labels.shape)}"
@@ -280,12 +364,12 @@ def _labels(path: Path, labels: np.ndarray, num_samples: int, num_classes: int) 
     called = "'labels'"
     try:
         numbers = numbers_of(labels, lambda _: called)
-        return torch.from_numpy(class_numbers(numbers, num_classes, called))
+        return class_numbers(numbers, num_classes, called)
     except FieldError as error:
         raise error.at(where) from None
 
 
-def _groups(path: Path, groups: np.ndarray, num_samples: int) -> Tensor:
+def _groups(path: Path, groups: np.ndarray, num_samples: int) -> np.ndarray:
     """The groups, renumbered by first appearance. Raises FieldError."""
     where = str(path)
     is_text = groups.dtype.kind == "U"
@@ -298,7 +382,7 @@ def _groups(path: Path, groups: np.ndarray, num_samples: int) -> Tensor:
     if is_text and len(missing := np.flatnonzero(np.char.strip(groups) == "")):
         found = f"'groups' is empty in {count_of(len(missing), 'rows')}, e.g. row {missing[0]}"
         raise FieldError(where, found, "Name the group of every sample.")
-    return torch.from_numpy(renumbered(groups))
+    return renumbered(groups)
 
 
 def _checked(path: Path, name: str, scores: np.ndarray, door: Door | None) -> np.ndarray:

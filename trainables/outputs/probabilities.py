@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from trainables.kinds import count_of
 from trainables.problems import FieldError
@@ -36,7 +35,7 @@ PYTHON = Door(
 )
 
 
-def refuse_probs(logits: Tensor, door: Door) -> None:
+def refuse_probs(logits: np.ndarray, door: Door) -> None:
     """Raise FieldError for logits [N, K] of two rows or more that are >= 0 and sum to 1, or nearly:
     to within 0.05."""
     if len(logits) < FEWEST or bool((logits < 0).any()):
@@ -50,28 +49,29 @@ def refuse_probs(logits: Tensor, door: Door) -> None:
 
 
 def as_probs(
-    scores: Tensor, door: Door, normalized: Callable[[float], object] | None = None
-) -> Tensor:
+    scores: np.ndarray, door: Door, normalized: Callable[[float], object] | None = None
+) -> np.ndarray:
     """Scores [N, K] that are >= 0 and sum to 1 within 0.001 in each row, as they are.
 
     normalized: divide each row by its sum, which may be off by 0.05; it is told by how much at
     most. Raises FieldError.
     """
-    negative = (scores < 0).any(dim=-1).nonzero()
+    negative = np.flatnonzero((scores < 0).any(axis=-1))
     if len(negative):
         row = int(negative[0])
         found = f"row {row}: {float(scores[row].min()):g} is less than 0"
         raise FieldError(door.where, f"{door.probs}: {found}", door.if_logits)
-    sums = scores.sum(dim=-1, dtype=torch.float64)
-    off = (sums - 1).abs()
+    sums = scores.sum(axis=-1, dtype=np.float64)
+    off = np.abs(sums - 1)
     most = float(off.max())
     if not most <= ROUNDED:  # or is NaN
-        row = int((~(off <= ROUNDED)).nonzero()[0])
+        row = int(np.flatnonzero(~(off <= ROUNDED))[0])
         found = f"row {row}: {door.probs} sum to {float(sums[row]):.6g}, not 1"
         raise FieldError(door.where, found, door.if_logits)
     if normalized is not None:
         normalized(most)
-        return scores.double() / sums[:, None]
+        divided: np.ndarray = scores / sums[:, None]
+        return divided
     if most > EXACT:
         rows = count_of(int((off > EXACT).sum()), "rows")
         found = f"{door.probs} sum to {_span(*_ends(scores))}, not to 1 within {EXACT}, in {rows}"
@@ -79,10 +79,10 @@ def as_probs(
     return scores
 
 
-def _ends(scores: Tensor) -> tuple[float, float]:
+def _ends(scores: np.ndarray) -> tuple[float, float]:
     """The least and the largest sum of a row."""
-    ends = torch.aminmax(scores.sum(dim=-1, dtype=torch.float64))
-    return float(ends.min), float(ends.max)
+    sums = scores.sum(axis=-1, dtype=np.float64)
+    return float(sums.min()), float(sums.max())
 
 
 def _span(low: float, high: float) -> str:

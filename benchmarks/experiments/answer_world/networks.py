@@ -20,7 +20,7 @@ from scipy import sparse
 
 from benchmarks.experiments.answer_world.world import BINS, Floats, width_bin
 from study.uncertainty.resampling import Draws
-from trainables.metrics.shared.post_hoc import FOLDS
+from trainables.groups import FOLDS
 
 RESAMPLES = 300
 SPAN = 4.5  # standard errors of log T on either side that a resample's may lie

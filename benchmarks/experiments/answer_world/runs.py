@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
-from benchmarks.experiments.answer_world import quantile
 from benchmarks.experiments.answer_world.simulate import Plain
 from benchmarks.experiments.answer_world.world import Truth
 
@@ -50,7 +49,7 @@ def simulated(
     Truth.load(truth)
     paths = {cell: directory / f"{prefix}{cell[0]}_{cell[1]}.jsonl" for cell in cells}
     done = {cell: {one["number"] for one in stored(path)} for cell, path in paths.items()}
-    with ProcessPoolExecutor(processes, initializer=quantile.use) as pool:
+    with ProcessPoolExecutor(processes) as pool:
         waiting = {}
         for start in range(0, studies, at_once):
             for cell in cells:

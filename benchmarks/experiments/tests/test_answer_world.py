@@ -11,9 +11,8 @@ import pytest
 import torch
 from pytest import approx
 from scipy.optimize import minimize_scalar
-from scipy.stats import studentized_range
 
-from benchmarks.experiments.answer_world import quantile, rules, runs, simulate, tables
+from benchmarks.experiments.answer_world import rules, runs, simulate, tables
 from benchmarks.experiments.answer_world.networks import Networks, counts_of
 from benchmarks.experiments.answer_world.rules import Disagreement
 from benchmarks.experiments.answer_world.world import (
@@ -28,7 +27,6 @@ from benchmarks.experiments.answer_world.world import (
 from study.analysis import pareto
 from study.schema.objective import Objective
 from study.store.trials import TrialRecord
-from study.uncertainty import methods
 from study.uncertainty.methods import Methods, Seeds
 from trainables import metrics
 
@@ -287,23 +285,11 @@ def test_disagreement_by_hand():
     assert simulate.disagreement_of_rows(hits) == approx((0.5, 0.25))
 
 
-def test_quantiles_of_the_studentized_range_are_scipys():
-    for rows, freedom, level in (
-        (8, 6.25, 0.975),
-        (2, 2.0, 0.95),
-        (14, 3.0, 0.975),
-        (10, math.inf, 0.95),
-    ):
-        expected = studentized_range.ppf(level, rows, freedom) / math.sqrt(2)
-        assert quantile.studentized_range(rows, freedom, level) == approx(expected, rel=1e-7)
-
-
 # ---- studies and tables --------------------------------------------------------------------------
 
 
-def test_a_study_and_its_tables(truth, tmp_path, monkeypatch):
+def test_a_study_and_its_tables(truth, tmp_path):
     """A small one, whole; what the rules see and take can be checked from what is stored."""
-    monkeypatch.setattr(methods, "_studentized_range", quantile.studentized_range)
     path = tmp_path / "truth.npz"
     np.savez(
         path, noises=truth.noises, distances=truth.distances, best=truth.best, table=truth.table

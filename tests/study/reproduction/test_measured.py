@@ -19,7 +19,8 @@ from study.reproduction.measured import (
 )
 from study.uncertainty.resampling import Draws
 from trainables.machine import one_torch_thread
-from trainables.metrics.shared.post_hoc import HIGHEST, LOWEST, fit_temperature_by_nll
+from trainables.metrics.shared.cells import HIGHEST, LOWEST
+from trainables.metrics.shared.post_hoc import fit_temperature_by_nll
 from trainables.metrics.shared.temperature_of_ece import fit_temperature_by_ece
 from trainables.outputs.predictions import Predictions
 from trainables.seeding import seed_of

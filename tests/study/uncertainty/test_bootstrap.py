@@ -28,10 +28,10 @@ from tests import references
 from tests.cases import random_case
 from tests.study.made import trials_of
 from trainables import metrics
+from trainables.groups import FOLDS
 from trainables.metrics.binned import ReliabilityBins, debiased_square, equal_mass_index
 from trainables.metrics.scores import top_label
 from trainables.metrics.shared import post_hoc
-from trainables.metrics.shared.post_hoc import FOLDS
 from trainables.outputs.attempts import attempt_directory
 from trainables.outputs.predictions import Predictions
 from trainables.problems import FieldError

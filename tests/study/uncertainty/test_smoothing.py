@@ -18,7 +18,8 @@ from study.uncertainty.temperature import temperatures
 from tests import references
 from tests.cases import random_case
 from trainables import metrics
-from trainables.metrics.shared.post_hoc import FOLDS, cross_fitted
+from trainables.groups import FOLDS
+from trainables.metrics.shared.post_hoc import cross_fitted
 from trainables.metrics.smooth import smooth_calibration_error_at
 from trainables.outputs.predictions import Predictions
 
@@ -94,7 +95,7 @@ def test_a_narrow_bandwidth_and_a_calibrated_split():
     is smoothed at LEAST."""
     smoothing = Smoothing(LEAST)
     confidence = np.random.default_rng(0).random(50)
-    modes = smoothing._modes(confidence).numpy()
+    modes = smoothing._modes(confidence)
     k = np.arange(len(modes))[:, None]
     assert len(modes) > 1700 and np.abs(modes - np.cos(math.pi * k * confidence)).max() < 1e-9
     even = SampleTerms.of(np.zeros((4, 2)), np.array([0, 1, 0, 1]))

@@ -16,19 +16,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from trainables.groups import folds_of
+from trainables.groups import FOLDS, folds_of
+from trainables.metrics.shared.cells import BELOW, HIGHEST, LOWEST, WIDTH
 from trainables.metrics.shared.parts import in_parts
 from trainables.metrics.shared.structured import FORMS, Structured, fit_structured
 from trainables.metrics.shared.temperature_of_ece import behind_top, fit_temperature_by_ece
 
-# Without a prior, temperatures outside mean that all of the fit set is correct (T -> 0) or wrong (T
-# -> infinity).
-LOWEST, HIGHEST = 1e-2, 1e3
 # Steps in log T; the remaining error after the shortest is about its square.
 _SHORTEST, _LONGEST = 1e-5, 2.0
-# Cells of log T: so many below T = 1, down to LOWEST, and above it, up to HIGHEST.
-BELOW, ABOVE = 14, 21
-WIDTH = math.log(10) / 7
 
 
 # ---- the temperature with a prior ----------------------------------------------------------------
@@ -403,7 +398,6 @@ FITS: dict[str, Fit] = {
     "vector_scaling": fit_vector_scaling,
     **{form: functools.partial(by_structured, form=form) for form in FORMS},
 }
-FOLDS = 5
 
 
 def cross_fitted(
