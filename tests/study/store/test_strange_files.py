@@ -92,7 +92,8 @@ def test_no_command_waits_for_a_pipe(small: Path, files: tuple[str, ...]) -> Non
         code, said = said_of(small.parent, name, "small", *options)
         assert "Traceback" not in said
         if name in PIPES[files]:
-            assert code == 2 and said.count("\n") == 1, (name, said)
+            *steps, _ = said.splitlines()  # a busy machine's, such as `computing the answer`
+            assert code == 2 and not any(":" in step for step in steps), (name, said)
         elif name == "audit":
             assert code == (0 if files == ONLY_READ else 1), said
             assert "is a pipe, not a file" in said or code == 0, said
