@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
 from matplotlib.axes import Axes
@@ -27,8 +28,12 @@ def draw(
     matters: Mapping[str, Mapping[str, float]],
     metrics: Sequence[str] = COMPARED[RAW],
 ) -> None:
-    """A column for each race, a row for each metric. matters: by race and metric."""
-    methods = list(next(iter(races.values()))["nll"])
+    """A column for each race, a row for each metric. matters: by race and metric.
+
+    A method that a race did not have leaves its place empty there.
+    """
+    longest_first = sorted((cells["nll"] for cells in races.values()), key=len, reverse=True)
+    methods = list(dict.fromkeys(chain.from_iterable(longest_first)))
     figure = new_figure()
     figure.set_size_inches(1.3 + 1.75 * len(races), len(metrics) * (0.45 + 0.15 * len(methods)))
     grid = figure.subplots(len(metrics), len(races), sharex=True, sharey=True, squeeze=False)
@@ -55,7 +60,8 @@ def _draw_cells(
     for form, height in HEIGHT.items():
         name = next(one for one in COMPARED[form] if plain_name(one) == metric)
         for place, method in enumerate(methods):
-            cell = cells[name][method]
+            if (cell := cells[name].get(method)) is None:
+                continue
             values = [value / matters[metric] for value in cell.difference[:3]]
             middle, low, high = (max(-REACH, min(REACH, value)) for value in values)
             colour = COLOUR.get(cell.word, UNDECIDED)
