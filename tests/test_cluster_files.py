@@ -225,7 +225,7 @@ def test_raised_used_and_torn_down(site: Site) -> None:
     )
     wait_until(
         lambda: "3 local.cluster.node" in as_user(laptop, "ray exec cluster.yaml 'ray status'"),
-        60,
+        240,
         "3 nodes",
     )
     for host in (laptop, head, *workers):
