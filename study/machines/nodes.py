@@ -168,6 +168,8 @@ def answers_of(
     why = dict.fromkeys(pending.values(), f"no answer within {patience:g} s")
     deadline = time.monotonic() + patience
     while pending and time.monotonic() < deadline:
+        if not ray.is_initialized():  # the run has left it: `wait` would start another
+            return found
         ready, _ = ray.wait(list(pending), timeout=1.0)
         died = []
         for name, reference in [(pending.pop(reference), reference) for reference in ready]:

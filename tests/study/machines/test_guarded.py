@@ -15,6 +15,7 @@ from study.machines import guarded as guarded_module
 from study.machines import node_facts
 from study.machines.guarded import NodeUnfit, Unfit, guarded, unfit_node
 from study.machines.nodes import send_as_source
+from trainables.files import atomic
 from trainables.machine import TRAINING_LIBRARIES, versions
 
 NUMPY = importlib.metadata.version("numpy")
@@ -84,6 +85,7 @@ def test_a_node_without_the_storage(tmp_path: Path) -> None:
 @pytest.fixture
 def on_node(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guarded_module, "_node_id", lambda: "7d39")
+    monkeypatch.setattr(atomic, "on_full", atomic.on_full)  # what it sets there asks Ray
 
 
 def made(token: Path, text: str = "abc") -> Any:
