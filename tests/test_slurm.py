@@ -203,7 +203,7 @@ def ended(site: Slurm, name: str, job: str, seconds: float = 400) -> str:
     here("audit", name, "--storage", storage)
     status = here_json("status", name, "--storage", storage)
     (counts,) = status["methods"].values()
-    assert counts["complete"] + counts["set_aside"] == counts["planned"] > 0
+    assert counts["complete"] + counts["excluded"] == counts["planned"] > 0
     return said
 
 

@@ -117,7 +117,7 @@ RULES: dict[str, Callable[[Split], Taken]] = {
     "as trained": one_form(AS_TRAINED),
     "with its temperature": one_form(SCALED),
     "the lower sum of both forms": lowest_of_both,
-    "that, as trained where not told apart": told_apart_after,
+    "that, as trained where undecided": told_apart_after,
     "told apart first": told_apart_first,
 }
 

@@ -14,7 +14,7 @@ samples on which one is right and the other is wrong. Of each metric: half the 9
 their difference, times the root of the number of samples.
 
 regret: a study is DRAWN trials of a pool and a validation split; a rule takes a trial by the
-objectives on that split, as served. What it takes is measured on the rest of the data; the regret
+objectives on that split, as deployed. What it takes is measured on the rest of the data; the regret
 is the distance from the best of the study's trials, served in either way. All objectives choose in
 the same studies: differences are paired. Each study draws from one of GROUPS disjoint parts of the
 pool. Two half-widths of 95% t intervals: over splits, for the trials that the pool has, and over
@@ -199,7 +199,7 @@ Rule = Callable[[Values, Asked], int]  # the trial to take, by validation
 
 
 def lowest_sum(values: Values, asked: Asked) -> int:
-    """The answer's rule: the lowest sum of objectives and half of NLL, as served, in
+    """The answer's rule: the lowest sum of objectives and half of NLL, as deployed, in
     units of what matters."""
     accuracy = values["accuracy"]
     counts = (
@@ -346,7 +346,7 @@ def print_regret(pools: Mapping[str, Pool], folder: Path, rule: Rule = lowest_su
                 f"| {one.label} |"
                 f" {' | '.join('{:+.1f} ±{:.1f} ±{:.1f}'.format(*cell) for cell in row)} |"
             )
-        print("\nThe same objectives, both as served; with the temperature less as trained:\n")
+        print("\nThe same objectives, both as deployed; with the temperature less as trained:\n")
         print(f"| objectives | {' | '.join(MEASURED)} |\n|{'---|' * (len(MEASURED) + 1)}")
         for one in (
             one

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from study.analysis.racing import standing
 from study.store.recorded import LEAST, Race
 from study.uncertainty.methods import Methods, Seeds
-from study.uncertainty.words import AS_GOOD, BETTER, NOT_TOLD, WORSE, word_for
+from study.uncertainty.words import AS_GOOD, BETTER, UNDECIDED, WORSE, word_for
 
 Floats = NDArray[np.float64]
 MOST = 12  # seeds of a row
@@ -106,8 +106,8 @@ class Tally(NamedTuple):
         for one, other, word in drawn.words(seeds):
             gap = world.truths[one] - world.truths[other]
             right = {AS_GOOD: abs(gap) <= 1, BETTER: gap < 0, WORSE: gap > 0}
-            wrong |= word != NOT_TOLD and not right[word]
-            told.append(word != NOT_TOLD and right[word])
+            wrong |= word != UNDECIDED and not right[word]
+            told.append(word != UNDECIDED and right[word])
             if best in (one, other):
                 taken.append(told[-1])
         means = [drawn.networks[row, :count].mean() for row, count in enumerate(seeds)]

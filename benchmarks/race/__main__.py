@@ -22,13 +22,13 @@ from benchmarks.race.choosers import BUDGETS
 from benchmarks.race.found import COMPARED, Cell, cells, decided, inside, regrets, words
 from benchmarks.race.kept import Kept, keep
 from study.schema.objective import RAW, plain_name
-from study.uncertainty.words import AS_GOOD, BETTER, NOT_TOLD, WORSE
+from study.uncertainty.words import AS_GOOD, BETTER, UNDECIDED, WORSE
 from trainables.metrics import describe
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "benchmarks" / "results" / "race"
 PAGE = ROOT / "docs" / "found.md"
-WORDS = (BETTER, AS_GOOD, WORSE, NOT_TOLD)
+WORDS = (BETTER, AS_GOOD, WORSE, UNDECIDED)
 Cells = dict[str, dict[str, Cell]]
 
 

@@ -15,7 +15,7 @@ from study.answer.confirmation import BASELINE
 from study.schema.objective import RAW, TEMPERATURE, plain_name
 from study.uncertainty.intervals import LEVEL, Interval
 from study.uncertainty.methods import Methods, Seeds
-from study.uncertainty.words import NOT_TOLD, level_of_each, word_for
+from study.uncertainty.words import UNDECIDED, level_of_each, word_for
 
 COMPARED = {RAW: ("nll", "brier", "ece"), TEMPERATURE: ("ts_nll", "ts_brier", "ts_ece")}
 CELLS = [name for of in METRICS.values() for name in of]
@@ -54,9 +54,9 @@ def words(of: Mapping[str, Cell]) -> Counter[str]:
 
 
 def decided(of: Mapping[str, Cell]) -> float:
-    """The share of methods with a word other than `not told apart`."""
+    """The share of methods with a word other than `undecided`."""
     found = words(of)
-    return 1 - found[NOT_TOLD] / found.total()
+    return 1 - found[UNDECIDED] / found.total()
 
 
 def inside(

@@ -36,14 +36,14 @@ def table() -> Iterator[str]:
         prepared.majority("validation"),
         prepared.sizes["validation"],
     )
-    yield "| the sampler's view has | trials that guess | set aside in all | guesses on a front |"
+    yield "| the sampler's view has | trials that guess | excluded in all | guesses on a front |"
     yield "|---|---|---|---|"
     for name, view in (("constraint and guesses", rules), ("neither", Rules(spec.objectives))):
         guesses, aside, shown = [], [], 0
         for seed in range(SEEDS):
             found = searched(spec, view, seed)
             guesses.append(float(sum(map(rules.guesses, found))))
-            aside.append(float(len(rules.set_aside(found))))
+            aside.append(float(len(rules.excluded(found))))
             shown += sum(map(rules.guesses, front(rules.eligible(found), spec.objectives)))
         cells = ["{:.1f} ({:.1f}, {:.1f})".format(*interval(counts)) for counts in (guesses, aside)]
         yield f"| {name} | {' | '.join(cells)} | {shown} |"

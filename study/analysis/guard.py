@@ -30,7 +30,7 @@ class Guard:
     matters: float
     samples: int
 
-    def set_aside(self, records: Sequence[TrialRecord]) -> dict[str, str]:
+    def excluded(self, records: Sequence[TrialRecord]) -> dict[str, str]:
         """Why, by name; never the best. records: complete ones that count otherwise."""
         sign = describe(self.metric).sign  # -1: larger is better
         values = [one.metrics[self.metric] for one in records if self.metric in one.metrics]

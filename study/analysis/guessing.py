@@ -15,7 +15,7 @@ ROUNDING = 1e-6  # of a sample
 def no_test(majority: float) -> str:
     """The sentence for where no accuracy is large enough."""
     return (
-        f"No trial is set aside as guessing: with {majority:.4f} of validation in one class, it is"
+        f"No trial is excluded as guessing: with {majority:.4f} of validation in one class, it is"
         " too small for any accuracy to show that."
     )
 

@@ -21,7 +21,7 @@ from study.analysis.ranking import Ranking
 from study.store.study import Study
 from trainables.files.output import write_output
 
-ASIDE = "set aside"  # 1 of a trial that a rule without an amount leaves out, or that another equals
+ASIDE = "excluded"  # 1 of a trial that a rule without an amount leaves out, or that another equals
 
 
 def write_journal(study: Study, file: Path) -> int:
@@ -44,7 +44,7 @@ def write_journal(study: Study, file: Path) -> int:
                 shown = copy.copy(trial)
                 shown.system_attrs = {}
                 if record.state == "complete":
-                    out = record.name in ranking.set_aside or record.name in ranking.stands_for
+                    out = record.name in ranking.excluded or record.name in ranking.stands_for
                     violated = ranking.rules.violations(record.metrics, best)
                     for name, by in {**violated, ASIDE: float(out)}.items():
                         shown.set_constraint(name, by)

@@ -21,7 +21,7 @@ History = Sequence[Mapping[str, float]]  # rows of a trial's history.json, one p
 class Growth:
     """The front's hypervolume after each finished trial, in the order they finished: [T] arrays.
 
-    samples: training samples seen up to then. A failed trial, or one set aside, counts with the
+    samples: training samples seen up to then. A failed trial, or one excluded, counts with the
     samples it reported.
     """
 

@@ -137,7 +137,7 @@ def standing_of(study: Study, records: Trials) -> Standing | None:
     def out(seeds: Seeds) -> Collection[str]:
         counted = {one: _complete(ended[one][:count]) for one, count in seeds.items()}
         means = {one: mean_trial(one, found) for one, found in counted.items() if found}
-        aside = rules.set_aside([*means.values()])
+        aside = rules.excluded([*means.values()])
         return [one for one, mean in means.items() if mean.name in aside]
 
     costs = {one: [_cost(study, record) for record in found] for one, found in ended.items()}

@@ -1,7 +1,7 @@
 """Which trials of a study count, and how they rank: front, knee, best and every choice ask here.
 
-A complete trial is set aside if it guesses, violates a constraint, or is far worse than the best.
-It stays in the ledger and is shown as set aside; it is on no front and is never selected.
+A complete trial is excluded if it guesses, violates a constraint, or is far worse than the best.
+It stays in the ledger and is shown as excluded; it is on no front and is never selected.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from study.store.given import LEFT_OUT
 from study.store.study import Study
 from study.store.trials import TrialRecord, Trials
 
-Reasons = dict[str, str]  # why a trial is set aside, by name
+Reasons = dict[str, str]  # why a trial is excluded, by name
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Rules:
                     found[objective.metric] = better(value, found.get(objective.metric, value))
         return found
 
-    def set_aside(
+    def excluded(
         self, records: Sequence[TrialRecord], best: Mapping[str, float] | None = None
     ) -> Reasons:
         """Why complete trials do not count.
@@ -95,7 +95,7 @@ class Rules:
         found = self.violating(records, best)
         if self.guard is not None:
             others = [one for one in complete(records) if one.name not in found]
-            found |= self.guard.set_aside(others)
+            found |= self.guard.excluded(others)
         return found
 
     def violating(
@@ -147,7 +147,7 @@ class Rules:
         self, records: Sequence[TrialRecord], best: Mapping[str, float] | None = None
     ) -> list[TrialRecord]:
         """The complete trials that count."""
-        aside = self.set_aside(records, best)
+        aside = self.excluded(records, best)
         return [record for record in complete(records) if record.name not in aside]
 
 
@@ -180,17 +180,17 @@ class Ranking:
 
     @cached_property
     def by_rule(self) -> Reasons:
-        """Why trials are set aside by the study's rules."""
-        return self.rules.set_aside(self.records)
+        """Why trials are excluded by the study's rules."""
+        return self.rules.excluded(self.records)
 
     @cached_property
-    def set_aside(self) -> Reasons:
+    def excluded(self) -> Reasons:
         """Why complete trials do not count: by rule, or left out of objectives given afterwards."""
         return {**self.by_rule, **self.refused}
 
     @cached_property
     def refused(self) -> Reasons:
-        """Why trials are not confirmed even by name: `set_aside`, without what is only far worse
+        """Why trials are not confirmed even by name: `excluded`, without what is only far worse
         than the best."""
         return {**self._left_out, **self.rules.violating(self.records)}
 
@@ -203,7 +203,7 @@ class Ranking:
     @cached_property
     def counted(self) -> list[TrialRecord]:
         """The complete trials that count, each by itself."""
-        return [record for record in self.records.complete if record.name not in self.set_aside]
+        return [record for record in self.records.complete if record.name not in self.excluded]
 
     @cached_property
     def eligible(self) -> list[TrialRecord]:
@@ -231,7 +231,7 @@ class Ranking:
     def _last_to_stand(self, record: TrialRecord) -> tuple[bool, bool, bool]:
         is_default = record in self._defaults_of(record.label)
         has_file = (self.study.files(record) / PREDICTIONS).is_file()
-        return record.name in self.set_aside, not has_file, not is_default
+        return record.name in self.excluded, not has_file, not is_default
 
     @cached_property
     def front(self) -> list[TrialRecord]:
@@ -334,7 +334,7 @@ def has(record: TrialRecord, setting: Mapping[str, object]) -> bool:
 
 
 def served_with_nll(study: Study) -> tuple[Objective, ...]:
-    """The objectives as served, and NLL, by which ties between trials are broken."""
+    """The objectives as deployed, and NLL, by which ties between trials are broken."""
     nll = Objective(as_served("nll", study.serves), "minimize")
     return tuple({one.metric: one for one in (*study.served, nll)}.values())
 
@@ -342,7 +342,7 @@ def served_with_nll(study: Study) -> tuple[Objective, ...]:
 def on_a_front(study: Study, eligible: Sequence[TrialRecord]) -> list[TrialRecord]:
     """The trials whose models `keep_models: front` and `slim` keep: what a choice may take.
 
-    On the front of the objectives; of the objectives as served, for the knee; or of these and NLL,
+    On the front of the objectives; for the knee, of those as deployed; or of these and NLL,
     which breaks ties. Of a study that serves EITHER, in both forms.
     """
     forms = FORMS if study.serve == EITHER else (study.form,)
@@ -354,8 +354,8 @@ def on_a_front(study: Study, eligible: Sequence[TrialRecord]) -> list[TrialRecor
     return list(found.values())
 
 
-def set_aside_line(reasons: Reasons) -> str:
-    """`7 trials are set aside: 2 guess, 5 violate a constraint, 1 is far worse than the best.`;
+def excluded_line(reasons: Reasons) -> str:
+    """`7 trials are excluded: 2 guess, 5 violate a constraint, 1 is far worse than the best.`;
     empty for none.
 
     Then those left out, by reason.
@@ -382,4 +382,4 @@ def _by_rule_line(reasons: Sequence[str]) -> str:
     if far:
         parts.append(f"{far} {'is' if far == 1 else 'are'} {FAR_WORSE}")
     trials = f"{len(reasons)} trials are" if len(reasons) > 1 else "1 trial is"
-    return f"{trials} set aside: {', '.join(parts)}."
+    return f"{trials} excluded: {', '.join(parts)}."

@@ -10,7 +10,7 @@ from study.store.trials import TrialRecord
 def best_of(ranking: Ranking, label: str) -> TrialRecord:
     """A method's best complete trial by the first objective, of those that count if any does."""
     done = pareto.measured_in(ranking.records.complete.of(label), ranking.study.objectives)
-    counted = [record for record in done if record.name not in ranking.set_aside]
+    counted = [record for record in done if record.name not in ranking.excluded]
     return pareto.front(counted or done, ranking.study.objectives)[0]
 
 

@@ -1,6 +1,6 @@
 """The rule of the answer: the lowest sum, in units of what matters, of what is served and NLL.
 
-The objectives as served, and half of NLL. NLL, a proper score, steadies the choice where the
+The objectives as deployed, and half of NLL. NLL, a proper score, steadies the choice where the
 objectives are noisy, as ECE is: benchmarks/RESULTS.md has the rules that were tried on simulated
 studies.
 """
@@ -35,7 +35,7 @@ class TakenTrial:
 
 
 def decide(study: Study, records: Sequence[TrialRecord]) -> TakenTrial | None:
-    """The trial that the rule takes, by validation values as served; None if no trial has them all.
+    """The trial that the rule takes, by validation values as deployed; None if none has them all.
 
     records: those that count; means over seeds as well.
     """

@@ -122,7 +122,7 @@ def pick(
     text: str,
     not_worse: NotWorse | None = None,
 ) -> TrialRecord:
-    """The trial that the rule selects; the objectives, as served, break ties.
+    """The trial that the rule selects; the objectives, as deployed, break ties.
 
     records: those that count. not_worse: called if the rule contains `~best`. Raises FieldError at
     `pick`.

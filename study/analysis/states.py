@@ -16,18 +16,18 @@ from study.store.driver_lock import driver_is_alive
 from study.store.study import Study
 from study.store.trials import TrialRecord, Trials
 
-# What people read for each state. Set aside: complete, but it does not count. To do: planned and
+# What people read for each state. Excluded: complete, but it does not count. To do: planned and
 # not begun, or waiting for its turn while a driver runs.
 WORDS = {
     "complete": "complete",
-    "set_aside": "set aside",
+    "excluded": "excluded",
     "pruned": "stopped early",
     "failed": "failed",
     "running": "running",
     "interrupted": "interrupted",
     "to_do": "to do",
 }
-DONE = ("complete", "set_aside", "pruned", "failed")
+DONE = ("complete", "excluded", "pruned", "failed")
 
 Counts = dict[str, int]
 
@@ -46,7 +46,7 @@ class Snapshot:
     def of(cls, study: Study, records: Trials, alive: bool) -> Snapshot:
         ranking = Ranking(study, records)
         states = {each.name: state_now(study, each, alive) for each in records}
-        states |= dict.fromkeys(ranking.by_rule, "set_aside")
+        states |= dict.fromkeys(ranking.by_rule, "excluded")
         return cls(alive, records.planned(study.planned), records, states, ranking)
 
     @property

@@ -48,7 +48,7 @@ def trial_rows(study: Study) -> list[dict[str, Value]]:
             "device": record.device,
             "host": record.host,
             "training": record.how_trained,
-            "reason": record.reason or ranking.set_aside.get(record.name),
+            "reason": record.reason or ranking.excluded.get(record.name),
         }
         for record, values, tests in zip(records, row_values(records), tested, strict=True)
     ]

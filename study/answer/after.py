@@ -54,13 +54,13 @@ from study.store.confirmed import matters_at_opening
 from study.store.files import lost_predictions
 from study.store.study import Study
 from study.uncertainty.methods import compare_methods, mean_over_seeds
-from study.uncertainty.words import AS_GOOD, BETTER, NOT_TOLD, WORSE, level_of_each, word_for
+from study.uncertainty.words import AS_GOOD, BETTER, UNDECIDED, WORSE, level_of_each, word_for
 
 if TYPE_CHECKING:
     from study.uncertainty.methods import NetworkPredictions
 
 Networks = Mapping[str, Sequence["NetworkPredictions"]]  # of each row, by label
-WORDS_IN_ORDER = (AS_GOOD, NOT_TOLD, BETTER, f"{BETTER} and {WORSE}", WORSE)
+WORDS_IN_ORDER = (AS_GOOD, UNDECIDED, BETTER, f"{BETTER} and {WORSE}", WORSE)
 
 
 def confirmed(found: Results, confirmation: Confirmation, level: float) -> Answer:
@@ -115,7 +115,7 @@ def confirmed(found: Results, confirmation: Confirmation, level: float) -> Answe
         else temperature_part(found, choice, level),
         part(
             "Left out",
-            f"Set aside of those confirmed: {left}." if left else "",
+            f"Excluded of those confirmed: {left}." if left else "",
             *asides(found),
         ),
         part("Cautions", *cautions),
@@ -203,7 +203,7 @@ def _over_seeds(
     split: str,
     level: float,
 ) -> Values:
-    """Values of the objectives as served: means over seeds, with intervals where there are any."""
+    """Values of the objectives as deployed: means over seeds, with the intervals there are."""
     names = [one.metric for one in study.served]
     has_intervals = networks and not study.recorded.too_few(split)
     sure = mean_over_seeds(networks, names, level=level) if has_intervals else {}

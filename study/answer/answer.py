@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import replace
 
-from study.analysis.ranking import set_aside_line
+from study.analysis.ranking import excluded_line
 from study.answer.after import confirmed
 from study.answer.before import resume, unconfirmed
 from study.answer.confirmation import Results
@@ -61,12 +61,12 @@ def _answer(found: Results, level: float) -> Answer:
 
 def _nothing(found: Results) -> Answer:
     look = (found.study.command("trials"), "lists every trial with its values")
-    aside = found.ranking.set_aside
+    aside = found.ranking.excluded
     if aside:
         name, reason = next(iter(aside.items()))
         none = "No model can be recommended: no trial counts."
         example = f"For example, {name}: {reason}."
-        return Answer((none, set_aside_line(aside), example), (look,))
+        return Answer((none, excluded_line(aside), example), (look,))
     if found.lacking:
         return Answer(("No trial is complete yet.",), (resume(found),))
     return Answer(("No model can be recommended: no trial is complete.",), (look,))

@@ -191,9 +191,9 @@ def _defaults(found: Results) -> list[TrialRecord]:
 
 def _aside(found: Results) -> str:
     """Why cross-entropy's default, which ended, is not compared; empty where there is none."""
-    reasons = found.ranking.set_aside
+    reasons = found.ranking.excluded
     names = [one.name for one in _defaults(found) if one.name in reasons]
-    return f"its trial {names[0]} is set aside" if names else ""
+    return f"its trial {names[0]} is excluded" if names else ""
 
 
 def _words_beside(
@@ -218,7 +218,7 @@ def _words_beside(
 
 
 def _of_trial(study: Study, record: TrialRecord, level: float) -> Values:
-    """Validation values of the objectives as served, with intervals where there are any."""
+    """Validation values of the objectives as deployed, with intervals where there are any."""
     names = [one.metric for one in study.served if one.metric in record.metrics]
     if study.recorded.too_few("validation"):
         return {name: record.metrics[name] for name in names}

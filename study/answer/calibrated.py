@@ -35,7 +35,7 @@ def check_names(names: Sequence[str], classes: int) -> None:
 
 
 def on_test(found: Confirmation) -> Scores:
-    """The scores of `compared` on test, less the model as served; the fit is on validation.
+    """The scores of `compared` on test, less the model as deployed; the fit is on validation.
 
     Raises FieldError if predictions are missing or altered.
     """

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from study.analysis.ranking import Ranking, Reasons, rules_of, set_aside_line
+from study.analysis.ranking import Ranking, Reasons, excluded_line, rules_of
 from study.analysis.rule import TakenTrial, decide, mean_trial
 from study.analysis.selection import NotWorse, pick
 from study.answer.confirmation import DEFAULT, Confirmation, Confirmed, Results
@@ -43,12 +43,12 @@ class Choice:
 
 
 def choose(found: Results, rule: str | None = None) -> Choice:
-    """The trial that the rule selects, by validation values as served. Raises FieldError at `pick`.
+    """The trial that the rule selects, by validation values as deployed. FieldError at `pick`.
 
     In a confirmed study the rule selects among the retrained trials, by means over fresh seeds, and
     then takes the median seed: the best one would look better than it is. An unfinished
     confirmation is refused: which rows it has depends on when it stopped. Trials and rows that are
-    set aside are never selected.
+    excluded are never selected.
 
     rule: None is the answer's, `study.analysis.rule`.
     """
@@ -60,7 +60,7 @@ def choose(found: Results, rule: str | None = None) -> Choice:
     if confirmation is None or not any(row.records for row in confirmation.rows):
         ranking = found.ranking
         not_worse = partial(_not_worse, ranking)
-        record, decision = _selected(study, ranking.eligible, ranking.set_aside, rule, not_worse)
+        record, decision = _selected(study, ranking.eligible, ranking.excluded, rule, not_worse)
         return Choice(study, record, decision=decision)
     counted, aside = rows_that_count(study, confirmation.rows)
     means = [mean_of(row) for row in counted]
@@ -109,7 +109,7 @@ def _selected(
         raise FieldError(
             "pick",
             "no trial counts",
-            f"{set_aside_line(aside)} `{study.command('trials')}` lists them.",
+            f"{excluded_line(aside)} `{study.command('trials')}` lists them.",
         )
     if rule is not None:
         return pick(records, study.served, rule, not_worse), None
@@ -132,7 +132,7 @@ def rows_that_count(study: Study, rows: Sequence[Confirmed]) -> tuple[list[Confi
     rules = rules_of(study)
     means = {row.label: mean_of(row) for row in measured}
     violating = rules.violating([*means.values()])
-    aside = rules.set_aside([*means.values()])
+    aside = rules.excluded([*means.values()])
     reasons = {}
     for row in measured:
         is_default = row.role in ("default", "baseline") or row.label.endswith(DEFAULT)

@@ -1,4 +1,4 @@
-"""The confirmed models beside the one to take: as good, better, worse or not told apart.
+"""The confirmed models beside the one to take: as good, better, worse or undecided.
 
 All on validation.
 """
@@ -16,7 +16,7 @@ from study.schema.matters import SCORES, matters_in
 from study.schema.objective import as_served, plain_name
 from study.store.study import Study
 from study.uncertainty.bootstrap import resampled_names
-from study.uncertainty.words import AS_GOOD, NOT_TOLD, level_of_each, overall, word_for
+from study.uncertainty.words import AS_GOOD, UNDECIDED, level_of_each, overall, word_for
 from trainables.metrics import describe
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _first_fraction(names: Iterable[str]) -> str | None:
 
 
 def compared_metrics(study: Study) -> dict[str, float]:
-    """The metrics in which models are compared, as served, each with what matters in it.
+    """The metrics in which models are compared, as deployed, each with what matters in it.
 
     The objectives of which there are intervals, then NLL and Brier score.
     """
@@ -133,7 +133,7 @@ def compared_with(
         for metric, rows in methods.items():
             matters = matters_of[metric]
             words[metric] = word_for(rows.difference(label, taken), metric, matters)
-            if words[metric] == NOT_TOLD:
+            if words[metric] == UNDECIDED:
                 seeds.append(rows.seeds_to_tell(label, taken, matters))
         told = [each for each in seeds if each is not None]
         enough = max(told) if told and len(told) == len(seeds) else None
@@ -170,7 +170,7 @@ def resolution_of(
 
 
 def group_text(word: str, found: Sequence[Compared], names: Mapping[str, str]) -> str:
-    """`as good: a and b`; `worse: c (in ECE)`; where not told apart, the seeds that would tell."""
+    """`as good: a and b`; `worse: c (in ECE)`; where undecided, the seeds that would decide it."""
     if not found:
         return ""
     shown = [names[one.label] + _in_which(one, word) for one in found]
@@ -178,7 +178,7 @@ def group_text(word: str, found: Sequence[Compared], names: Mapping[str, str]) -
         shown[7:] = [f"{len(shown) - 7} more"]
     few = listed(shown)
     seeds = sorted(one.seeds for one in found if one.seeds is not None)
-    if word != NOT_TOLD or not seeds:
+    if word != UNDECIDED or not seeds:
         return f"{word}: {few}"
     some = "" if len(seeds) == len(found) else f" for {len(seeds)} of them"
     count = f"{seeds[0]}" if seeds[0] == seeds[-1] else f"{seeds[0]} to {seeds[-1]}"
@@ -187,7 +187,7 @@ def group_text(word: str, found: Sequence[Compared], names: Mapping[str, str]) -
 
 def _in_which(one: Compared, word: str) -> str:
     """` (in ECE)`: the metrics with this word; each with its word where it is both."""
-    if word in (AS_GOOD, NOT_TOLD):
+    if word in (AS_GOOD, UNDECIDED):
         return ""
     inside = [label_of(name) for name, each in one.words.items() if each == word]
     if len(inside) == len(one.words):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from study.analysis.ranking import set_aside_line
+from study.analysis.ranking import excluded_line
 from study.analysis.rule import TakenTrial, nll_unit
 from study.answer.choice import Choice, not_finished
 from study.answer.confirmation import Results
@@ -117,9 +117,9 @@ def cautions_of(found: Results) -> list[str]:
 
 
 def asides(found: Results) -> list[str]:
-    """What was set aside, and what the study says of serving."""
+    """What was excluded, and what the study says of serving."""
     note = found.study.serves_note
     return [
-        *filter(None, [set_aside_line(found.ranking.set_aside), found.ranking.rules.no_test]),
+        *filter(None, [excluded_line(found.ranking.excluded), found.ranking.rules.no_test]),
         *([f"{first_upper(note)}."] if note else []),
     ]

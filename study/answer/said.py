@@ -6,23 +6,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from study.uncertainty.words import AS_GOOD, BETTER, NOT_TOLD, WORSE
+from study.uncertainty.words import AS_GOOD, BETTER, UNDECIDED, WORSE
 
 if TYPE_CHECKING:
     from study.answer.choice import Choice
     from study.uncertainty.intervals import Interval
 
-Values = Mapping[str, "Interval | float"]  # by metric as served
+Values = Mapping[str, "Interval | float"]  # by metric as deployed
 # The verdict on the model beside default cross-entropy, as a code.
 IS_DEFAULT = "is_default"
 NOT_COMPARED = "not_compared"
 VERDICTS = {
     BETTER: "better",
     AS_GOOD: "as_good",
-    NOT_TOLD: "not_told_apart",
+    UNDECIDED: "undecided",
     WORSE: "worse",
     f"{BETTER} and {WORSE}": "better_and_worse",
 }
+FORMER: dict[str | None, str] = {"undecided": "not_told_apart"}  # what a code was called before
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,8 @@ class Part:
 class Model:
     """A trained model, or the seeds of one. settings: all of its method, and all searched ones.
 
-    validation, test: the objectives as served; means over seeds of a confirmed model. test is empty
-    until it is confirmed.
+    validation, test: the objectives as deployed; means over seeds of a confirmed model. test is
+    empty until it is confirmed.
     """
 
     name: str
@@ -112,7 +113,8 @@ class Answer:
             "trial": self.trial,
             "model": self.model and {**self.model.to_plain(), "serves": self.serves},
             "default": self.default and self.default.to_plain(),
-            "verdict": self.verdict if self.model else None,
+            "verdict": (verdict := self.verdict if self.model else None),
+            "verdict_former": FORMER.get(verdict, verdict),
             "words": dict(self.words),
             "left_out": dict(self.left_out),
         }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from search_spaces import strict_yaml
 from study.analysis.pareto import Costs, front, hypervolume
-from study.analysis.ranking import set_aside_line
+from study.analysis.ranking import excluded_line
 from study.answer.answer import answer
 from study.answer.confirmation import Results, results_of
 from study.answer.said import Answer
@@ -165,7 +165,7 @@ def _side(name: str, study: Study, level: float) -> Side:
     results = results_of(study)
     if study.confirms is None and not results.ranking.eligible:
         found = "has no complete trial that counts"
-        aside = set_aside_line(results.ranking.set_aside)
+        aside = excluded_line(results.ranking.excluded)
         raise FieldError(study.name, found, aside or f"Run `{study.goes_on}`.")
     return Side(name, results, answer(results, level))
 
@@ -225,7 +225,7 @@ def _other_samples(one: Side, other: Side) -> str:
 
 
 def _between(one: Side, other: Side, level: float) -> dict[str, Difference]:
-    """The first answer's model less the other's, in the objectives, as served too, and NLL."""
+    """The first answer's model less the other's, in the objectives, as deployed too, and NLL."""
     first = one.said.choice
     second = other.said.choice
     if first is None or second is None:

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 from study.answer.phrases import first_upper, label_of, listed
 from study.answer.said import IS_DEFAULT, NOT_COMPARED, VERDICTS
-from study.uncertainty.words import AS_GOOD, BETTER, NOT_TOLD, WORSE, overall
+from study.uncertainty.words import AS_GOOD, BETTER, UNDECIDED, WORSE, overall
 
 PLAIN = "default cross-entropy"
 # How the sentence begins where the model is neither better nor worse.
 NEITHER = {
-    NOT_TOLD: f"Not shown to beat {PLAIN}: ",
+    UNDECIDED: f"Not shown to beat {PLAIN}: ",
     AS_GOOD: f"No better than {PLAIN}: ",
 }
 
@@ -30,10 +30,10 @@ def verdict(words: Mapping[str, str], is_default: bool, why_not: str) -> tuple[s
 
 
 def _compared(words: Mapping[str, str]) -> str:
-    """Each word: `Better than default cross-entropy in NLL, not told apart in accuracy and ECE.`"""
+    """Each word: `Better than default cross-entropy in NLL, undecided in accuracy and ECE.`"""
     begins = NEITHER.get(overall(words), "")
     parts: list[str] = []
-    for word in (BETTER, WORSE, AS_GOOD, NOT_TOLD):
+    for word in (BETTER, WORSE, AS_GOOD, UNDECIDED):
         if names := [label_of(name) for name, each in words.items() if each == word]:
             than = "" if parts or begins else f" than {PLAIN}"
             parts.append(f"{word}{than} in {listed(names)}")

@@ -68,10 +68,10 @@ def answer(
     """Say which model to take, how sure that is, and what to do next.
 
     Selected by validation alone, as `export` without --pick does: the trial with the lowest sum of
-    objectives as served and half of NLL, each in units of what matters in it (`matters` of the
-    study). After `confirm`, of the confirmed models; the values are then those on the sealed test
-    split. Trials that are set aside are never selected. --json has all of it: the model with its
-    settings, values and intervals, cross-entropy's default, the verdict, the explanation.
+    objectives as deployed and half of NLL, each in units of its smallest difference that matters
+    (`matters` of the study). After `confirm`, of the confirmed models; the values are then those on
+    the sealed test split. Excluded trials are never selected. --json has all of it: the model with
+    its settings, values and intervals, cross-entropy's default, the verdict, the explanation.
 
     --fail-if "ece>0.03" is for a pipeline: the value is the one on test, as a mean over seeds, of a
     confirmed model, else that on validation; without a model to take it fails too.

@@ -164,9 +164,9 @@ def _say(found: Results, choice: Choice, exported: Exported, alias: str | None) 
     made = "registered" if exported.created else "already registered:"
     to = f"; alias {alias} points to it" if alias is not None else ""
     console.say(f"{made} {exported.uri} from {choice.study.name}/{exported.trial}{to}")
-    aside = found.ranking.set_aside if choice.study.confirms is None else {}
+    aside = found.ranking.excluded if choice.study.confirms is None else {}
     if reason := aside.get(choice.record.name):
-        console.say(f"{choice.record.name} is set aside in the study: {reason}.")
+        console.say(f"{choice.record.name} is excluded in the study: {reason}.")
     for line in unfinished_lines(found):
         console.say(line)
     if exported.calibrated:

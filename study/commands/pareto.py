@@ -107,7 +107,7 @@ def pareto(
             opened.recorded.shown("validation"),
             found.analysis,
             found.knee,
-            found.ranking.set_aside,
+            found.ranking.excluded,
             word=_knee_word(opened),
         )
         write_figure(figure, drawing)
@@ -212,7 +212,8 @@ def _plain(found: Front) -> dict[str, object]:
     return {
         **plain,
         "hypervolume_reference": found.ranking.reference_values(),
-        "set_aside": found.ranking.set_aside,
+        "excluded": found.ranking.excluded,
+        "set_aside": found.ranking.excluded,  # what it was called
     }
 
 
@@ -233,16 +234,16 @@ def _row(record: TrialRecord, analysis: Analysis | None) -> dict[str, object]:
 
 def _why_none(ranking: Ranking) -> str:
     """Why there is no front."""
-    from study.analysis.ranking import set_aside_line
+    from study.analysis.ranking import excluded_line
 
     if ranking.eligible:
         return "no complete trial satisfies the conditions."
-    aside = set_aside_line(ranking.set_aside)
+    aside = excluded_line(ranking.excluded)
     return f"no trial counts. {aside}" if aside else "no complete trial yet."
 
 
 def _print(found: Front, knee: TrialRecord) -> None:
-    from study.analysis.ranking import set_aside_line
+    from study.analysis.ranking import excluded_line
     from study.answer.phrases import first_upper
     from study.schema.objective import epoch_note
     from study.store.extensions import mended_code
@@ -270,10 +271,10 @@ def _print(found: Front, knee: TrialRecord) -> None:
     )
     served = ", ".join(f"{one.metric} {knee.metrics[one.metric]:.4f}" for one in study.served)
     what = _knee_word(study)
-    how = "a compromise as served" if len(found.front) > 1 else "as served"
+    how = "a compromise as deployed" if len(found.front) > 1 else "as deployed"
     console.say(f"{what}: {knee.name} ({how}: {served})")
     console.say(f"hypervolume {found.volume:.4g} better than {reference}; {size}, {intervals}")
-    aside = [set_aside_line(ranking.set_aside), ranking.rules.no_test]
+    aside = [excluded_line(ranking.excluded), ranking.rules.no_test]
     said = [*(study.recorded.shared or ()), *mended_code(ranking.records)]
     cautions = [f"{caution}." for caution in said]
     serving = first_upper(f"{study.serves_note}.") if study.serves_note else ""
@@ -335,9 +336,9 @@ def _compare(
     recorded = study.recorded
     console.say(
         f"{recorded.shown('validation')}, the same {resamples:,} resamples for both. as good: the"
-        " interval lies within what matters; better, worse: it excludes 0, which happens for"
-        f" {percent(1 - level)} of metrics of equal trials; not told apart: it contains 0. See"
-        " docs/uncertainty.md."
+        " interval lies within the smallest difference that matters; better, worse: it excludes 0,"
+        f" which happens for {percent(1 - level)} of metrics of equal trials; undecided: it"
+        " contains 0. See docs/uncertainty.md."
     )
     console.say(
         "The intervals are of these two trained networks, one seed each, not of their methods; the"

@@ -347,7 +347,7 @@ def _gathered(study: Study, bootstrap: int, level: float) -> tuple[Plain, int]:
     refused: list[str] = []
     lost: Sequence[str] = ()
     try:
-        aside = now.ranking.set_aside
+        aside = now.ranking.excluded
         if bootstrap:
             left_out = left_out_of(study, now.records, now.ranking.front)
             lost = left_out.lines

@@ -21,7 +21,7 @@ from study.terminal.console import (
 def status(study: str, storage: str | None, as_json: bool) -> None:
     """Show the progress of each method.
 
-    Counts the trials that are complete, set aside (complete, but they do not count), stopped early,
+    Counts the trials that are complete, excluded (complete, but they do not count), stopped early,
     failed, running (a process trains them now), interrupted (started, but the study is not running)
     and not started yet (to do). Says which methods have stalled, and what their remaining trials
     would cost. STUDY is its directory, its spec, or its name under the storage; it may be running
@@ -44,7 +44,9 @@ def status(study: str, storage: str | None, as_json: bool) -> None:
     if as_json:
         plain = {
             "name": opened.name,
-            "methods": now.counts,
+            "methods": {  # set_aside: what `excluded` was called
+                label: {**each, "set_aside": each["excluded"]} for label, each in now.counts.items()
+            },
             "stalled": {each.label: asdict(each) for each in found},
             "confirmation_missing": missing,
             "spending": spending_plain(opened, now.records),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from study.analysis.pareto import measured_in
-from study.analysis.ranking import Ranking, set_aside_line
+from study.analysis.ranking import Ranking, excluded_line
 from study.analysis.rule import decide, in_units
 from study.answer.confirmation import (
     BASELINE,
@@ -247,7 +247,7 @@ def _chosen(ranking: Ranking, asked: Asked) -> list[TrialRecord]:
     for record in named:
         if reason := ranking.refused.get(record.name):
             raise FieldError(
-                "--trial", f"{record.name} is set aside: {reason}", "Choose another trial."
+                "--trial", f"{record.name} is excluded: {reason}", "Choose another trial."
             )
     if named and not (asked.top or asked.pareto or asked.each):
         return _distinct(named)
@@ -256,7 +256,7 @@ def _chosen(ranking: Ranking, asked: Asked) -> list[TrialRecord]:
             name,
             "",
             "there is nothing to confirm",
-            f"{set_aside_line(ranking.set_aside)} `{ranking.study.command('trials')}` lists them.",
+            f"{excluded_line(ranking.excluded)} `{ranking.study.command('trials')}` lists them.",
         )
     found: list[TrialRecord] = []
     if asked.top is not None:
@@ -303,7 +303,7 @@ def best_of_each(ranking: Ranking) -> list[TrialRecord]:
     found = []
     for label in study.labels:
         own = ranking.records.complete.of(label)
-        counted = [one for one in own if one.name not in ranking.set_aside]
+        counted = [one for one in own if one.name not in ranking.excluded]
         allowed = counted or [one for one in own if one.name not in ranking.refused]
         for serves in (RAW, TEMPERATURE):
             decision = decide(study.served_as(serves), allowed)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 class Difference(NamedTuple):
     """A metric of two models, the first less the second; its interval, and the word for the first:
-    better, worse, as good or not told apart. None: the metric has no interval."""
+    better, worse, as good or undecided. None: the metric has no interval."""
 
     one: float
     other: float

@@ -167,7 +167,7 @@ def _candidate(
     answer: Sequence[str],
     calibrator: str | None,
 ) -> Candidate:
-    """The model as served. confirmed: what its facts say of a confirmation. calibrator: in place
+    """The model as deployed. confirmed: what its facts say of a confirmation. calibrator: in place
     of what is served.
 
     Raises ExportError unless it gives the measured probabilities.

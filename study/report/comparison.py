@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Literal
 
 from study.analysis import pareto
-from study.analysis.ranking import Ranking, set_aside_line
+from study.analysis.ranking import Ranking, excluded_line
 from study.report.table_columns import (
     COLUMNS,
     SHOWN,
@@ -34,7 +34,7 @@ from study.uncertainty.methods import (
     compare_methods,
     floors_over_seeds,
 )
-from study.uncertainty.words import AS_GOOD, NOT_TOLD, word_for
+from study.uncertainty.words import AS_GOOD, UNDECIDED, word_for
 from trainables.metrics import AFTER_TEMPERATURE
 from trainables.problems import FieldError
 
@@ -61,7 +61,7 @@ class TableRow:
 
 @dataclass(frozen=True)
 class Cell:
-    """Mean over seeds; std with n - 1, None for one. word: beside the best, AS_GOOD or NOT_TOLD."""
+    """Mean over seeds; std with n - 1, None for one. word: AS_GOOD or UNDECIDED, less the best."""
 
     mean: float
     std: float | None
@@ -166,7 +166,7 @@ def block_of_search(study: Study, records: Trials) -> Block:
         label: [
             record
             for record in found
-            if label not in searched or record.name not in ranking.set_aside
+            if label not in searched or record.name not in ranking.excluded
         ]
         for label, found in finished.items()
     }
@@ -177,12 +177,12 @@ def block_of_search(study: Study, records: Trials) -> Block:
     if absent:
         notes.append(f"no complete trial: {', '.join(absent)}")
     if aside:
-        notes.append(f"every trial is set aside: {', '.join(aside)}")
+        notes.append(f"every trial is excluded: {', '.join(aside)}")
     if note := epoch_note(study.plain.get("result", "last")):
         notes.append(note)
     notes += study.recorded.shared or ()
     if not rows:
-        raise FieldError(study.name, "no trial counts", f"{set_aside_line(ranking.set_aside)}")
+        raise FieldError(study.name, "no trial counts", f"{excluded_line(ranking.excluded)}")
     return Block(
         study.name,
         "validation",
@@ -320,7 +320,7 @@ def compared(
             continue
         std = statistics.stdev(row) if len(row) > 1 else None
         cell = Cell(means[place], std, place in bests)
-        if not cell.best and (word := beside.get(place)) in (AS_GOOD, NOT_TOLD):
+        if not cell.best and (word := beside.get(place)) in (AS_GOOD, UNDECIDED):
             cell = replace(cell, word=word)
         found.append(cell)
     return found

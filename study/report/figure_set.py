@@ -13,7 +13,7 @@ from study.analysis.importance import Searched, revalued, searched
 from study.analysis.left_out import left_out_of
 from study.analysis.pareto import measured_in
 from study.analysis.progression import Growth, History, growth, recorded
-from study.analysis.ranking import Ranking, set_aside_line
+from study.analysis.ranking import Ranking, excluded_line
 from study.analysis.repeats import best_of, typical
 from study.answer.choice import choose
 from study.answer.confirmation import results_of
@@ -82,7 +82,7 @@ class Gallery:
         try:
             if not self.resamples:
                 return None
-            aside = self.ranking.set_aside
+            aside = self.ranking.excluded
             left_out = left_out_of(self.study, self.complete, self.front)
             kept = left_out.kept(self.complete)
             if kept:
@@ -200,7 +200,7 @@ def _front(gallery: Gallery) -> Drawn:
         study.recorded.shown("validation"),
         gallery.analysis,
         gallery.taken,
-        gallery.ranking.set_aside,
+        gallery.ranking.excluded,
         study.recorded.too_few("validation"),
         gallery.ranking.stands_for,
     )
@@ -229,7 +229,7 @@ def _chosen(gallery: Gallery) -> TrialRecord:
 def _front_of(gallery: Gallery) -> list[TrialRecord]:
     if not gallery.front:
         raise FieldError(
-            gallery.study.name, set_aside_line(gallery.ranking.set_aside) or "no complete trial"
+            gallery.study.name, excluded_line(gallery.ranking.excluded) or "no complete trial"
         )
     return gallery.front
 

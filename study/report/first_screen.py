@@ -25,7 +25,7 @@ from study.schema.objective import TEMPERATURE, Objective, plain_name
 from study.store.trials import TrialRecord
 from study.uncertainty.forms import bounds, digits_for, number
 from study.uncertainty.intervals import Interval, percent
-from study.uncertainty.words import NOT_TOLD
+from study.uncertainty.words import UNDECIDED
 from trainables.metrics import describe
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from study.uncertainty.bootstrap import Analysis
 
 THIS = "this model"
-UNSURE = (VERDICTS[NOT_TOLD], NOT_COMPARED)
+UNSURE = (VERDICTS[UNDECIDED], NOT_COMPARED)
 WIDTH, HEIGHT = 420, 300  # of the front, in its own units
 LEFT, RIGHT, TOP, BOTTOM = 62, 8, 8, 46  # margins, for the axes
 _NO_SIZE = 'width="1" height="1" overflow="visible"'  # of what is drawn around a point
@@ -98,7 +98,7 @@ def _sure(said: Answer) -> str:
     more = [first_upper(rest)] if rest else []
     if said.model is not None and not said.model.test:
         more.append("Measured where it was selected: the best of many looks better than it is.")
-    elif said.verdict == VERDICTS[NOT_TOLD]:
+    elif said.verdict == VERDICTS[UNDECIDED]:
         more.append("Validation ranks it first; the default may be as good.")
     more += [each for each in said.sentences[2:] if each != said.about]
     if not (strong or more):
@@ -255,7 +255,7 @@ class _Axis:
 
 
 def _front(said: Answer, ranking: Ranking, analysis: Analysis | None) -> str:
-    """Every trial on validation as served, their front, and both models where the search had
+    """Every trial on validation as deployed, their front, and both models where the search had
     them."""
     objectives = ranking.deployed.served
     found = [one for one in ranking.counted if pareto.measured_in([one], objectives)]
@@ -278,7 +278,7 @@ def _front(said: Answer, ranking: Ranking, analysis: Analysis | None) -> str:
     aside = [
         one
         for one in ranking.records.complete
-        if one.name in ranking.set_aside and pareto.measured_in([one], objectives)
+        if one.name in ranking.excluded and pareto.measured_in([one], objectives)
     ]
     faint = [*filter(shown, aside)]
     area = f"plot-{_text(ranking.study.id)}"  # a page may have several studies
@@ -410,7 +410,7 @@ def _caption(
     if analysis is not None and any(one.name in analysis.intervals for one in marks.values()):
         said.append(f"Bars: {percent(analysis.level)} intervals.")
     if aside:
-        said.append(f"Faint: {counted(aside, 'trial')} set aside.")
+        said.append(f"Faint: {counted(aside, 'trial')} excluded.")
     if beyond:
         front = f", {len(lost)} of them on the front" if lost else ""
         said.append(f"{counted(beyond, 'trial')} beyond the axes{front}.")

@@ -17,7 +17,7 @@ from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from study.analysis import pareto
-from study.analysis.ranking import Reasons, set_aside_line
+from study.analysis.ranking import Reasons, excluded_line
 from study.report.style import (
     PLOT_HEIGHT,
     STRIP_HEIGHT,
@@ -83,7 +83,7 @@ def draw_front(
     its projection is no staircase. split: its size, in words, for the caption. With an
     analysis, trials on the front get interval bars, and markers whose area grows with their share.
     ringed: the trial that the answer takes, if it takes one; or another, called by its `word`.
-    aside: trials set aside, which are not drawn but counted. few: why there are no intervals, for
+    aside: trials excluded, which are not drawn but counted. few: why there are no intervals, for
     the caption. equal: trials that another with equal predictions stands for, which are not drawn.
     Raises FieldError at `figure` if no trial is left.
     """
@@ -136,12 +136,12 @@ def draw_front(
 
 
 def _to_draw(records: Sequence[TrialRecord], aside: Reasons) -> list[TrialRecord]:
-    """The complete trials that are not set aside. Raises FieldError at `figure` for none."""
+    """The complete trials that are not excluded. Raises FieldError at `figure` for none."""
     finished = [record for record in pareto.complete(records) if record.name not in aside]
     if finished:
         return finished
     if aside:
-        raise FieldError("figure", "no trial to draw", set_aside_line(aside))
+        raise FieldError("figure", "no trial to draw", excluded_line(aside))
     states = Counter(record.state for record in records)
     words = {"not done" if state == "running" else state: states[state] for state in states}
     found = ", ".join(f"{count} {word}" for word, count in sorted(words.items()))
@@ -304,7 +304,7 @@ def _caption(
     """
     sentences = [f"{split}; {trials:,} complete trial{'s' * (trials != 1)}; {sure}."]
     if aside:
-        sentences.append(f"Not drawn: {set_aside_line(aside)}")
+        sentences.append(f"Not drawn: {excluded_line(aside)}")
     if bare:
         trials_are = "1 trial is" if bare == 1 else f"{bare:,} trials are"
         sentences.append(

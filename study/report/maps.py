@@ -95,7 +95,7 @@ def answered(study: Study, front: Sequence[TrialRecord]) -> tuple[Study, TrialRe
 
 
 def maps_of(study: Study, record: TrialRecord) -> list[Map]:
-    """The maps of a complete trial, as served: two of the largest errors, and two drawn by seed.
+    """The maps of a complete trial, as deployed: two of the largest errors, and two drawn by seed.
 
     Raises FieldError if its model, its predictions or the data cannot be had.
     """

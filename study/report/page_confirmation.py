@@ -37,7 +37,7 @@ def confirmed(
     for row in rows:
         role = texts.get(row.label, row.role)
         if row.label in aside:
-            role += ", set aside"
+            role += ", excluded"
         named = {"label": row.label, "name": row.name, "role": role}
         plain.append(named | _values(row, measured, sizes))
         samples |= row.shift_samples

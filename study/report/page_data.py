@@ -94,7 +94,7 @@ def gather(
                 "front": stands_for.get(record.name, record.name) in on_front,
                 "title": " = ".join([record.name, *now.ranking.equals.get(record.name, ())]),
                 "same_as": stands_for.get(record.name),
-                "set_aside": now.ranking.set_aside.get(record.name),
+                "excluded": now.ranking.excluded.get(record.name),
                 **drawn.get(record.name, {}),
             }
             for record in finished
@@ -354,7 +354,7 @@ def _unfinished(now: Snapshot, goes_on: str) -> list[Plain]:
             "params": record.params,
         }
         for record in now.records
-        if (state := now.states[record.name]) not in ("complete", "set_aside", "to_do")
+        if (state := now.states[record.name]) not in ("complete", "excluded", "to_do")
     ]
 
 

@@ -24,7 +24,7 @@ class Marks(NamedTuple):
 
     best: str
     as_good: str
-    not_told: str
+    undecided: str
     spread: str
     errors_in: str = "%"
 
@@ -36,7 +36,7 @@ MARKDOWN = Marks("Bold", "bold too", "Italic", "Mean ± standard deviation over 
 CSV = Marks(
     "Mark best",
     "mark as good",
-    "Mark not told apart",
+    "Mark undecided",
     "Mean and standard deviation over seeds.",
     "fractions",
 )
@@ -126,9 +126,10 @@ def _of_seeds(table: ComparisonTable, marks: Marks) -> list[str]:
         ]
     words = (
         f"As good as it, {marks.as_good}: the {percent(max(levels))} interval of the difference"
-        f" lies within what matters. {marks.not_told}: not told apart from the best; the interval"
-        " contains 0 and reaches farther, which does not make the two equal. Intervals allow for"
-        " the seeds, the samples and the selection of the best among all rows."
+        " lies within the smallest difference that matters."
+        f" {marks.undecided}: undecided, the interval contains 0 and reaches farther, which does"
+        " not make the two equal. Intervals allow for the seeds, the samples and the selection of"
+        " the best among all rows."
     )
     sentences = [marks.spread, best, words]
     if min(counts) == 1:
@@ -287,7 +288,7 @@ def _markdown_cell(cell: Cell | None, name: str) -> str:
 def to_csv(table: ComparisonTable) -> str:
     """A line per row: fractions and nats, unrounded; unmeasured cells are empty. Floors come last.
 
-    `_mark` is best, as good, not told apart or empty.
+    `_mark` is best, as good, undecided or empty.
     """
     columns = table.columns
     file = io.StringIO()

@@ -112,7 +112,7 @@ def served_objectives(objectives: Sequence[Objective], serves: str) -> tuple[Obj
 
 
 def _measured_as(metric: str, serves: str, objectives: Sequence[Objective]) -> str:
-    """The metric as served; itself where trials do not store the other form of it."""
+    """The metric as deployed; itself where trials do not store the other form of it."""
     served = as_served(metric, serves)
     sought = [one.metric for one in objectives]
     known = plain_name(metric) in metrics.stored() or served in sought

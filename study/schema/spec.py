@@ -105,8 +105,8 @@ class StudySpec(Settings):
         "auto",
         "off",
         doc=(
-            "auto: set aside what is worse than the best accuracy (else miou, error) by ten times"
-            " what matters, beyond noise"
+            "auto: exclude what is worse than the best accuracy (else miou, error) by ten times"
+            " the smallest difference that matters, beyond noise"
         ),
     )
     serve: str | None = choice(

@@ -140,7 +140,7 @@ class Study:
 
     @cached_property
     def units(self) -> dict[str, float]:
-        """By objective as served, the difference that counts as one."""
+        """By objective as deployed, the difference that counts as one."""
         return units(self.served, self.matters)
 
     @property

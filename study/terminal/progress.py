@@ -92,7 +92,7 @@ class Progress(Listener):
         self._remarked: set[str] = set()  # trials
         self._rules = rules or Rules(spec.objectives)
         self._highest: dict[str, float] = {}
-        self._aside: tuple[int, set[str]] = (0, set())  # trials set aside, of that many finished
+        self._aside: tuple[int, set[str]] = (0, set())  # trials excluded, of that many finished
         self._front: list[TrialRecord] = self._front_of(self._finished)
         self._live = Live(
             console=console, refresh_per_second=4, get_renderable=self._view, transient=True
@@ -187,11 +187,11 @@ class Progress(Listener):
         """The counts by label, as `calstudy status` has them."""
         states: dict[str, list[str]] = {label: [] for label in self._planned}
         if self._aside[0] != len(self._finished):  # the view is drawn more often than a trial ends
-            aside = set(self._rules.set_aside(self._finished, self._highest))
+            aside = set(self._rules.excluded(self._finished, self._highest))
             self._aside = (len(self._finished), aside)
         _, aside = self._aside
         for record in self._finished:
-            states[record.label].append("set_aside" if record.name in aside else record.state)
+            states[record.label].append("excluded" if record.name in aside else record.state)
         for record, _ in list(self._running.values()):
             states[record.label].append("running")
         return {label: count_states(self._planned[label], found) for label, found in states.items()}

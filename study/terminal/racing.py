@@ -21,8 +21,8 @@ _LIMITS = {
     "until": (
         "U",
         click.FloatRange(min=0),
-        "The race ends when no other model is likely to be better by U times what matters;"
-        " default: 0.25.",
+        "The race ends when no other model is likely to be better by U times the smallest"
+        " difference that matters; default: 0.25.",
     ),
     "candidates": (
         "N",

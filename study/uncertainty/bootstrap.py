@@ -124,7 +124,7 @@ def analyse(
     """Intervals of the complete trials among `records`, and their shares on the study's front.
 
     wanted: metrics (default: all resampled that trials have); off_front: metrics for trials not on
-    the front (default: `wanted`); aside: the trials that are set aside, which have no share. Raises
+    the front (default: `wanted`); aside: the trials that are excluded, which have no share. Raises
     FieldError if stored predictions are missing or altered.
     """
     objectives = [one.metric for one in study.objectives]

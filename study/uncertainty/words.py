@@ -1,8 +1,8 @@
-"""Four words for the difference of two models in a metric, from its interval and what matters.
+"""Four words for the difference of two models in a metric, from its interval.
 
-*As good*: the interval lies within what matters, on whichever side of 0. Else *better* or *worse*:
-it lies on one side of 0. Else *not told apart*: the data do not say. That two models are not told
-apart does not make them equal. docs/uncertainty.md.
+*As good*: the interval lies within the smallest difference that matters, on whichever side of 0.
+Else *better* or *worse*: it lies on one side of 0. Else *undecided*: the data do not say, which
+does not make the two equal. docs/uncertainty.md.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from trainables.metrics import describe
 AS_GOOD = "as good"
 BETTER = "better"
 WORSE = "worse"
-NOT_TOLD = "not told apart"
+UNDECIDED = "undecided"
 
 
 def word_for(difference: Interval, metric: str, matters: float) -> str:
@@ -24,7 +24,7 @@ def word_for(difference: Interval, metric: str, matters: float) -> str:
     if -matters <= low and high <= matters:
         return AS_GOOD
     if low <= 0 <= high:
-        return NOT_TOLD
+        return UNDECIDED
     return BETTER if (low > 0) == (describe(metric).better == "higher") else WORSE
 
 
@@ -32,13 +32,13 @@ def overall(words: Mapping[str, str]) -> str:
     """One word for all metrics.
 
     As good only if it is so in every metric; better or worse if it is so in one, and the reverse in
-    none; `better and worse` for both; else not told apart.
+    none; `better and worse` for both; else undecided.
     """
     found = set(words.values())
     if found == {AS_GOOD}:
         return AS_GOOD
     sides = [word for word in (BETTER, WORSE) if word in found]
-    return " and ".join(sides) or NOT_TOLD
+    return " and ".join(sides) or UNDECIDED
 
 
 def level_of_each(level: float, metrics: Sequence[object]) -> float:

@@ -117,7 +117,7 @@ def word_of(low: int, high: int, matters: float) -> set[str]:
             if -matters <= first and last <= matters:
                 found.add("as good")
             elif first <= 0 <= last:
-                found.add("not told apart")
+                found.add("undecided")
             else:
                 found.add("worse" if first > 0 else "better")
     return found

@@ -140,7 +140,7 @@ SAID = (
 
 # ---- words ---------------------------------------------------------------------------------------
 
-AS_GOOD, BETTER, WORSE, NOT_TOLD = "as good", "better", "worse", "not told apart"
+AS_GOOD, BETTER, WORSE, UNDECIDED = "as good", "better", "worse", "undecided"
 SIGNS = (-1.0, 1.0)  # of accuracy and ECE: times these, smaller is better
 
 
@@ -149,7 +149,7 @@ def word(low: float, high: float, matters: float, sign: float = 1.0) -> str:
     if -matters < low and high < matters:
         return AS_GOOD
     if low <= 0 <= high:
-        return NOT_TOLD
+        return UNDECIDED
     return BETTER if sign * low < 0 and sign * high < 0 else WORSE
 
 
@@ -157,7 +157,7 @@ def is_wrong(said: str, truth: float, matters: float, sign: float = 1.0) -> bool
     """Whether the true difference belies the word."""
     if said == AS_GOOD:
         return abs(truth) > matters
-    if said == NOT_TOLD:
+    if said == UNDECIDED:
         return False
     return bool((sign * truth >= 0) if said == BETTER else (sign * truth <= 0))
 

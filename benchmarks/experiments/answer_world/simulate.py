@@ -116,7 +116,7 @@ def taken(seen: Candidates, rule: Any) -> int:
 
 
 def confirmed_by_all(as_trained: Candidates, as_served: Candidates) -> set[int]:
-    """The front of the objectives, the knee as served, and each method's default."""
+    """The front of the objectives, the knee as deployed, and each method's default."""
     on_front = as_trained.names[rules.front(as_trained.costs)]
     defaults = range(0, METHODS * TRIALS, TRIALS)
     return {*on_front.tolist(), int(as_served.names[rules.knee(as_served.costs)]), *defaults}

@@ -17,9 +17,9 @@ from benchmarks.experiments.answer_world.rules import (
     AS_GOOD,
     MAIN,
     MATTERS,
-    NOT_TOLD,
     RULES,
     SIGNS,
+    UNDECIDED,
     Disagreement,
 )
 from benchmarks.experiments.answer_world.simulate import (
@@ -230,7 +230,7 @@ class Said(NamedTuple):
     @classmethod
     def of(cls, pairs: Sequence[Pair], former: bool) -> Said:
         words = [pair.former_words() if former else pair.words() for pair in pairs]
-        alike = [set(one) == {NOT_TOLD if former else AS_GOOD} for one in words]
+        alike = [set(one) == {UNDECIDED if former else AS_GOOD} for one in words]
         falsely = [said and not pair.truly_as_good for said, pair in zip(alike, pairs, strict=True)]
         return cls(
             words, [pair.wrong(one) for pair, one in zip(pairs, words, strict=True)], alike, falsely
@@ -250,7 +250,7 @@ def _of_words(studies: Sequence[Plain], served: str) -> Iterator[str]:
         "other rows",
         "better or worse",
         "as good",
-        "not told apart",
+        "undecided",
         "pairs as good in all",
     ]
     columns += ["studies with a wrong better or worse", "with a wrong as good"]
@@ -260,7 +260,7 @@ def _of_words(studies: Sequence[Plain], served: str) -> Iterator[str]:
         said = [Said.of(pairs_of(study[served], name), name == "today") for study in studies]
         count = Counter(itertools.chain.from_iterable(word for one in said for word in one.words))
         whole = sum(count.values())
-        shares = [count[rules.BETTER] + count[rules.WORSE], count[AS_GOOD], count[NOT_TOLD]]
+        shares = [count[rules.BETTER] + count[rules.WORSE], count[AS_GOOD], count[UNDECIDED]]
         found = [
             f"{whole / len(MATTERS) / len(studies):.1f}",
             *(f"{share / whole:.3f}" for share in shares),
@@ -281,7 +281,7 @@ def _directions(cells: Cells) -> Iterator[str]:
     columns = [
         "kind",
         "samples",
-        "chosen as served",
+        "chosen as deployed",
         "of",
         "metric",
         "said",

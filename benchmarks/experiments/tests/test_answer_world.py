@@ -238,14 +238,14 @@ def test_four_words_for_two_models():
     assert rules.word(0.001, 0.011, 0.01) == "worse"
     assert rules.word(0.001, 0.011, 0.01, sign=-1.0) == "better"  # of accuracy
     assert rules.word(-0.03, -0.001, 0.01) == "better"
-    assert rules.word(-0.011, 0.001, 0.01) == "not told apart"
+    assert rules.word(-0.011, 0.001, 0.01) == "undecided"
 
 
 def test_words_that_the_truth_belies():
     assert rules.is_wrong("as good", 0.011, 0.01) and not rules.is_wrong("as good", -0.009, 0.01)
     assert rules.is_wrong("better", 0.001, 0.01) and not rules.is_wrong("better", -0.001, 0.01)
     assert rules.is_wrong("better", -0.001, 0.01, sign=-1.0)
-    assert rules.is_wrong("worse", -0.001, 0.01) and not rules.is_wrong("not told apart", 1.0, 0.01)
+    assert rules.is_wrong("worse", -0.001, 0.01) and not rules.is_wrong("undecided", 1.0, 0.01)
 
 
 # ---- resolution ----------------------------------------------------------------------------------
@@ -327,10 +327,10 @@ def test_words_of_a_study_are_counted_with_their_errors():
         tables.Pair([(0.01, 0.03), (-0.03, 0.03)], np.array([-0.001, 0.0])),  # better, wrongly
     ]
     said = tables.Said.of(pairs, former=False)
-    assert said.words == [["as good", "as good"], ["better", "not told apart"]]
+    assert said.words == [["as good", "as good"], ["better", "undecided"]]
     assert said.alike == [True, False] and said.falsely == [True, False] and said.has_wrong_side()
     former = tables.Said.of(pairs, former=True)
-    assert former.words[0] == ["not told apart", "not told apart"] and former.falsely == [
+    assert former.words[0] == ["undecided", "undecided"] and former.falsely == [
         True,
         False,
     ]

@@ -36,7 +36,7 @@ def test_the_rule_by_hand():
 
 def test_what_is_served_is_what_is_summed():
     """Accuracy has one form; a temperature turns the order of ECE around; ties go
-    to the NLL as served."""
+    to the NLL as deployed."""
     seen = values(
         accuracy=[0.9, 0.9],
         ece=[0.01, 0.05],

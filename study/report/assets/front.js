@@ -148,7 +148,7 @@ function drawFront(page, study, view, width) {
   const height = Math.round(Math.min(Math.max(0.66 * width, 290), 520));
   const box = { left: 58, right: width - 14, top: 34, bottom: height - 50 };
   const known = study.trials.filter((trial) => view.shows(trial) && [x, y].every((each) => Number.isFinite(each.of(trial))));
-  const counted = known.filter((trial) => !trial.set_aside);
+  const counted = known.filter((trial) => !trial.excluded);
   const front = frontOf(counted, x, y);
   const svg = s("svg", { viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label":
     `${plural(known.length, "trial")} by ${x.label} and ${y.label}; move with the arrow keys, Enter shows the reliability diagram` });
@@ -188,7 +188,7 @@ function drawFront(page, study, view, width) {
     const [left, top] = [drawn.toX(x.of(trial)), drawn.toY(y.of(trial))];
     const best = onFront.has(trial);
     if (best) bars.append(...whiskers(drawn, view, trial, "whisker"));
-    const node = s("path", { class: best ? "point best" : trial.set_aside ? "point aside" : "point", d: markOf(page, trial.method, best ? 6 : 4.5),
+    const node = s("path", { class: best ? "point best" : trial.excluded ? "point aside" : "point", d: markOf(page, trial.method, best ? 6 : 4.5),
       transform: `translate(${left.toFixed(1)},${top.toFixed(1)})`, fill: colourOf(page, trial.method),
       role: "option", tabindex: "-1", "data-trial": trial.name, "aria-label":
         `${trial.title}: ${x.label} ${valueText(x, trial)}, ${y.label} ${valueText(y, trial)}${best ? ", on the line" : ""}` });
@@ -282,7 +282,7 @@ function tipOf(study, view, trial) {
       trial.share === undefined ? [] : [h("dt", {}, "on the Pareto front in"), h("dd", {}, `${shareText(trial.share)} of resamples`)],
       Object.entries(trial.params).flatMap(([path, value]) => [h("dt", {}, path), h("dd", {}, settingText(value))])),
     trial.front ? h("em", {}, "on the study's Pareto front") : "",
-    trial.set_aside ? h("em", {}, `set aside: ${trial.set_aside}`) : "",
+    trial.excluded ? h("em", {}, `excluded: ${trial.excluded}`) : "",
   ];
 }
 
@@ -311,7 +311,7 @@ function frontCaption(study, view, drawn) {
   }
   const row = noiseRow(study);
   if (drawn.noise) sentences.push(`Grey cross: one standard deviation over ${row.trials} fresh seeds of ${row.label}. `);
-  if (drawn.aside) sentences.push(`Fainter: ${plural(drawn.aside, "trial")} set aside, which the line leaves out. `);
+  if (drawn.aside) sentences.push(`Fainter: ${plural(drawn.aside, "trial")} excluded, which the line leaves out. `);
   const joined = drawn.front.filter((trial) => drawn.beyond.has(trial.name)).length;
   if (drawn.outside) {
     sentences.push(`${plural(drawn.outside, "trial")} ${drawn.outside === 1 ? "lies" : "lie"} outside the axes` +

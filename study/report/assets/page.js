@@ -48,7 +48,7 @@ function section(study, place) {
   view.shows = view.shows.bind(view);
   const some = study.trials.length > 0;
   const sub = (part, title, content) => (content ? h("section", { id: `${id}-${part}`, "aria-label": title }, h("h3", {}, title), content) : null);
-  const aside = study.trials.filter((trial) => trial.set_aside).length;
+  const aside = study.trials.filter((trial) => trial.excluded).length;
   const parts = [
     study.confirmation && some && ["confirmation", "Test results", confirmationSection(study, view),
       `${plural(study.confirmation.rows.length, "model")}, as trained and after temperature; from the search to the test`],
@@ -56,7 +56,7 @@ function section(study, place) {
       ? [h("div", { class: "wide" }, frontFigure(page, study, view), reliabilityPanel(page, study, view))]
       : [h("p", {}, "No trial is complete yet. To continue the study, run ", h("code", {}, study.goes_on), ".")],
       some ? `any two of ${view.measures.length} measures; the reliability diagram of any trial` : ""],
-    some && ["trials", "Trials", [trialTable(page, study, view)], `${countText(study.trials.length)} complete${aside ? `, ${countText(aside)} of them set aside` : ""}`],
+    some && ["trials", "Trials", [trialTable(page, study, view)], `${countText(study.trials.length)} complete${aside ? `, ${countText(aside)} of them excluded` : ""}`],
     study.maps?.length > 0 && ["maps", "Four images", mapsSection(study), "what the model makes of their pixels"],
     study.calibrators && ["calibrators", "Other calibrators", calibratorsSection(study.calibrators), "vector and structured scaling of the model to take"],
     ["search", "Search", [

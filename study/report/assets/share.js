@@ -31,9 +31,9 @@ function trialRows(study, view) {
   const sure = named.filter((each) => study.trials.some(each.interval));
   const floors = named.filter((each) => study.trials.some(each.floor));
   return {
-    columns: ["study", "trial", "method", "front", "set_aside", ...(study.resamples ? ["share"] : []), ...named.map(({ name }) => name),
+    columns: ["study", "trial", "method", "front", "excluded", ...(study.resamples ? ["share"] : []), ...named.map(({ name }) => name),
       ...sure.flatMap(({ name }) => [`${name}_low`, `${name}_high`]), ...floors.map(({ name }) => `${name}_floor`), ...paths, "epoch", "samples", "seconds"],
-    rows: study.trials.map((trial) => [study.name, trial.name, study.methods[trial.method].name, trial.front ? "yes" : "no", trial.set_aside,
+    rows: study.trials.map((trial) => [study.name, trial.name, study.methods[trial.method].name, trial.front ? "yes" : "no", trial.excluded,
       ...(study.resamples ? [trial.share] : []), ...named.map((each) => each.of(trial)),
       ...sure.flatMap((each) => each.interval(trial) ?? [null, null]), ...floors.map((each) => each.floor(trial)?.[0]),
       ...paths.map((path) => plainCell(trial.params[path])), trial.epoch, trial.samples, trial.seconds]),

@@ -25,7 +25,7 @@ const TERM_OF = { accuracy: "accuracy", ece: "ece", nll: "nll", brier: "brier", 
 function trialTable(page, study, view) {
   const columns = [
     { title: "trial", of: (t) => t.method * 1e6 + t.number, cell: (t) => trialLink(page, study, view, t), row: true },
-    { title: "front", of: (t) => (t.front ? 0 : t.set_aside ? 2 : 1), cell: (t) => frontCell(study, t) },
+    { title: "front", of: (t) => (t.front ? 0 : t.excluded ? 2 : 1), cell: (t) => frontCell(study, t) },
     ...(study.resamples ? [{ title: "share", term: "share", of: (t) => t.share, cell: (t) => shareText(t.share), down: true }] : []),
     ...coreMeasures(study, view).map((measure) => ({
       title: measure.short, term: TERM_OF[measure.name.replace(/^ts_/, "")], of: measure.of, down: measure.better === "higher",
@@ -56,7 +56,7 @@ function trialTable(page, study, view) {
     const missing = down ? -Infinity : Infinity;
     const shown = study.trials.filter(view.shows).sort((a, b) => {
       const [first, second] = [column.of(a) ?? missing, column.of(b) ?? missing];
-      return Boolean(a.set_aside) - Boolean(b.set_aside) || (down ? second - first : first - second) || a.method - b.method || a.number - b.number;
+      return Boolean(a.excluded) - Boolean(b.excluded) || (down ? second - first : first - second) || a.method - b.method || a.number - b.number;
     });
     const matters = (trial) => trial.front || trial.name === study.answer?.trial;
     const kept = every ? shown : shown.filter((trial, k) => k < FIRST_ROWS || matters(trial));
@@ -91,7 +91,7 @@ function trialTable(page, study, view) {
 function frontCell(study, trial) {
   if (trial.name === study.answer?.trial) return h("small", { class: "take", title: TAKE }, "take");
   if (trial.front) return h("span", { title: "on the study's Pareto front" }, "●");
-  return trial.set_aside ? h("small", { title: trial.set_aside }, "set aside") : "";
+  return trial.excluded ? h("small", { title: trial.excluded }, "excluded") : "";
 }
 
 function trialLink(page, study, view, trial) {

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from study.analysis.guard import Guard, guard_of
-from study.analysis.ranking import Ranking, Rules, set_aside_line
+from study.analysis.ranking import Ranking, Rules, excluded_line
 from study.answer.choice import rows_that_count
 from study.answer.confirmation import Confirmed
 from study.engine.candidates import lowest
@@ -44,7 +44,7 @@ def limit(best, matters, samples):
 def test_ten_times_what_matters_and_the_noise_of_two_networks(samples, found):
     at = limit(found, 0.01, samples)
     records = [trial(0, found), trial(1, at + 1e-6), trial(2, at - 1e-6)]
-    assert [*Guard("accuracy", 0.01, samples).set_aside(records)] == ["focal/0002"]
+    assert [*Guard("accuracy", 0.01, samples).excluded(records)] == ["focal/0002"]
 
 
 def test_what_has_learned_little_is_on_no_front_and_in_no_top():
@@ -54,9 +54,7 @@ def test_what_has_learned_little_is_on_no_front_and_in_no_top():
     ranking = Ranking(study, trials_of(records))
     assert [one.name for one in ranking.front] == ["focal/0000", "focal/0002"]
     assert [one.name for one in lowest(ranking, 2)] == ["focal/0002", "focal/0000"]
-    assert set_aside_line(ranking.set_aside) == (
-        "1 trial is set aside: 1 is far worse than the best."
-    )
+    assert excluded_line(ranking.excluded) == ("1 trial is excluded: 1 is far worse than the best.")
     assert ranking.refused == {}
     # The sampler does not see it.
     assert max(ranking.rules.violations(records[1].metrics, {"accuracy": 0.41}).values()) < 0
@@ -68,12 +66,12 @@ def test_the_best_stays_whatever_the_others_are():
     ranking = Ranking(study, trials_of(records))
     # The most accurate violates a constraint: the best of those that do not is the measure.
     assert [one.name for one in ranking.eligible] == ["focal/0001"]
-    assert set_aside_line(ranking.set_aside) == (
-        "2 trials are set aside: 1 violates a constraint, 1 is far worse than the best."
+    assert excluded_line(ranking.excluded) == (
+        "2 trials are excluded: 1 violates a constraint, 1 is far worse than the best."
     )
     alone = Ranking(study, trials_of(records[2:]))
     assert [one.name for one in alone.eligible] == ["focal/0002"]
-    assert Guard("accuracy", 0.01, 300).set_aside([]) == {}
+    assert Guard("accuracy", 0.01, 300).excluded([]) == {}
 
 
 @pytest.mark.parametrize(
@@ -103,8 +101,8 @@ def test_a_study_recorded_without_the_key_or_not_run_has_no_guard():
 def test_an_error_is_guarded_from_below_and_what_matters_is_the_studys():
     guard = Guard("error", 0.01, 300)
     records = [trial(0, 0, error=0.1), trial(1, 0, error=0.5), trial(2, 0)]
-    assert [*guard.set_aside(records)] == ["focal/0001"]
-    assert Guard("error", 0.2, 300).set_aside(records) == {}
+    assert [*guard.excluded(records)] == ["focal/0001"]
+    assert Guard("error", 0.2, 300).excluded(records) == {}
 
 
 def test_a_default_that_was_confirmed_counts_and_a_candidate_does_not():

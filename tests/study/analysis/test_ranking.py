@@ -7,7 +7,7 @@ import pytest
 from pytest import approx
 from scipy.stats import binomtest
 
-from study.analysis.ranking import Ranking, Rules, on_a_front, set_aside_line
+from study.analysis.ranking import Ranking, Rules, excluded_line, on_a_front
 from study.answer.confirmation import results_of, search_of
 from study.engine.preparation import serves_of
 from study.schema.condition import read_constraints
@@ -70,20 +70,20 @@ def test_relative_to_the_best_of_the_whole_study_that_does_not_guess():
     assert names(ranking.eligible) == ["focal/0002", "mbls/0001"]
     assert {
         name: reason.partition(":")[0].partition(",")[0]
-        for name, reason in ranking.set_aside.items()
+        for name, reason in ranking.excluded.items()
     } == {
         "focal/0000": "ece is 0.1200",
         "focal/0003": "accuracy is 0.9300",
         "focal/0004": "guesses",
     }
     assert (
-        "(<= 0.1000)" in ranking.set_aside["focal/0000"]
-        and "(>= 0.9400)" in ranking.set_aside["focal/0003"]
+        "(<= 0.1000)" in ranking.excluded["focal/0000"]
+        and "(>= 0.9400)" in ranking.excluded["focal/0003"]
     )
     assert names(ranking.front) == ["mbls/0001"] and ranking.knee is records[1]
     assert (
-        set_aside_line(ranking.set_aside)
-        == "3 trials are set aside: 1 guesses, 2 violate a constraint."
+        excluded_line(ranking.excluded)
+        == "3 trials are excluded: 1 guesses, 2 violate a constraint."
     )
 
 
@@ -92,15 +92,15 @@ def test_a_trial_exactly_at_the_limit_counts():
     study = unwritten_study(["focal"], constraints=["accuracy >= best - 0.1"])
     for best in range(60, 288):
         records = [trial(0, best / 287), trial(1, best / 287 - 0.1)]
-        assert not Ranking(study, trials_of(records)).set_aside
+        assert not Ranking(study, trials_of(records)).excluded
 
 
-def test_where_all_are_set_aside_there_is_no_front():
+def test_where_all_are_excluded_there_is_no_front():
     ranking = Ranking(
         unwritten_study(["focal"], majority=0.1), trials_of([trial(0, 0.1), trial(1, 0.12)])
     )
     assert ranking.front == [] and ranking.knee is None and ranking.hypervolume == 0.0
-    assert set_aside_line(ranking.set_aside) == "2 trials are set aside: 2 guess."
+    assert excluded_line(ranking.excluded) == "2 trials are excluded: 2 guess."
 
 
 @pytest.mark.parametrize(

@@ -5,15 +5,15 @@ from study.analysis.states import WORDS, count_states, done, in_words, stopped_l
 
 def test_planned_is_the_sum_of_all_states() -> None:
     counts = count_states(
-        10, ["complete", "set_aside", "failed", "running", "interrupted", "pruned", "to_do"]
+        10, ["complete", "excluded", "failed", "running", "interrupted", "pruned", "to_do"]
     )
     assert counts == dict(
-        planned=10, complete=1, set_aside=1, pruned=1, failed=1, running=1, interrupted=1, to_do=4
+        planned=10, complete=1, excluded=1, pruned=1, failed=1, running=1, interrupted=1, to_do=4
     )
     assert done(counts) == 4
     assert (
         in_words(counts)
-        == "1 complete, 1 set aside, 1 stopped early, 1 failed, 1 running, 1 interrupted, 4 to do"
+        == "1 complete, 1 excluded, 1 stopped early, 1 failed, 1 running, 1 interrupted, 4 to do"
     )
 
 

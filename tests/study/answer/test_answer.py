@@ -140,7 +140,7 @@ def test_before_a_confirmation_it_says_what_is_not_known(
     assert found.verdict == "better" and found.default is not None
     assert found.words == {
         "accuracy": "better",
-        "ece": "not told apart",
+        "ece": "undecided",
         "nll": "better",
         "brier": "better",
     }
@@ -202,7 +202,7 @@ def test_the_form_that_validation_decides_is_said(tmp_path: Path, approved: Appr
     approved(said_of_it.removeprefix(with_form[found.serves]))
 
 
-def test_where_the_default_is_set_aside_that_is_said(tmp_path: Path, approved: Approved) -> None:
+def test_where_the_default_is_excluded_that_is_said(tmp_path: Path, approved: Approved) -> None:
     """Cross-entropy's only trial has .90, and .93 is the least that counts."""
     found = answer(results_of(changed(search(tmp_path), constraints=["accuracy >= 0.93"])))
     assert (found.verdict, found.default) == (NOT_COMPARED, None)
@@ -210,9 +210,9 @@ def test_where_the_default_is_set_aside_that_is_said(tmp_path: Path, approved: A
 
 
 def test_where_cross_entropy_does_as_well_that_is_said(tmp_path: Path, approved: Approved) -> None:
-    """37 and 40 wrong of 400: not told apart. 39, if it matters little: as good."""
+    """37 and 40 wrong of 400: undecided. 39, if it matters little: as good."""
     found = answer(results_of(search(tmp_path, (predictions(37), predictions(60)))))
-    assert found.verdict == "not_told_apart" and "Take focal/0000" in found.sentences[0]
+    assert found.verdict == "undecided" and "Take focal/0000" in found.sentences[0]
     approved(found.sentences[2])
     same = answer(
         results_of(
@@ -237,19 +237,17 @@ def like_cross_entropy(shift: int) -> Predictions:
     return Predictions(probs.log(), LABELS)
 
 
-def test_where_ece_is_not_told_apart_nll_tells(tmp_path: Path) -> None:
+def test_where_ece_is_undecided_nll_tells(tmp_path: Path) -> None:
     """35 of 40 wrong samples are the same. There NLL is lower by log 9 each: .19 of all samples and
     nine times what matters, before a confirmation and after it."""
     study = search(tmp_path, (like_cross_entropy(5), predictions(60)))
     words = {
-        "accuracy": "not told apart",
-        "ece": "not told apart",
+        "accuracy": "undecided",
+        "ece": "undecided",
         "nll": "better",
-        "brier": "not told apart",
+        "brier": "undecided",
     }
-    said = (
-        "Better than default cross-entropy in NLL, not told apart in accuracy, ECE and Brier score."
-    )
+    said = "Better than default cross-entropy in NLL, undecided in accuracy, ECE and Brier score."
     before = answer(results_of(study))
     rows = {
         "focal_0000": [like_cross_entropy(shift) for shift in (5, 6, 7)],
@@ -390,7 +388,7 @@ def test_of_what_was_confirmed_the_lowest_sum(tmp_path: Path, approved: Approved
     assert "4 confirmed models" in selected
     assert "focal_default, which loses most in ECE" in selected
     others = explained(found, "Beside the other confirmed models")
-    assert "287 validation images" in others and "not told apart: focal_default" in others
+    assert "287 validation images" in others and "undecided: focal_default" in others
     # .855 is told from .95, and an NLL of .24 from .20; an ECE of .04 is not told from 0.
     worse = "worse: focal/0001 (in every metric) and cross_entropy_default (in NLL)"
     assert worse in others, others
@@ -398,7 +396,7 @@ def test_of_what_was_confirmed_the_lowest_sum(tmp_path: Path, approved: Approved
     assert re.search(rf"3 seeds .* from about {widths} on, among 4 models; 0.01 in", others)
     beside = explained(found, "Beside default cross-entropy")
     assert "cross_entropy_default has accuracy 0.94" in beside
-    assert "not told apart in accuracy, NLL and Brier score, better in ECE" in beside
+    assert "undecided in accuracy, NLL and Brier score, better in ECE" in beside
     assert "A temperature (1 for this network)" in explained(found, "Temperature")
     approved(every_part(found))
     command = f"calstudy export small --name small --storage {tmp_path}"
@@ -579,7 +577,7 @@ def test_the_json_has_model_default_and_verdict(tmp_path: Path) -> None:
             assert value["low"] < value["value"] < value["high"]
             assert "floor" in each[split]["ece"]
     assert default["name"] == "cross_entropy_default"
-    assert found["verdict"] in ("better", "not_told_apart") and set(found["words"]) == {
+    assert found["verdict"] in ("better", "undecided") and set(found["words"]) == {
         "accuracy",
         "ece",
         "nll",

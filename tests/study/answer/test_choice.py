@@ -217,7 +217,7 @@ def test_the_card_names_the_level_of_its_intervals(tmp_path: Path) -> None:
 
 
 def test_none_is_chosen_that_another_beats_in_everything() -> None:
-    """Of the means as served (accuracy, ECE) and NLL, none is better in all three."""
+    """Of the means as deployed (accuracy, ECE) and NLL, none is better in all three."""
     source = random.Random(0)
     for _ in range(200):
         values = {

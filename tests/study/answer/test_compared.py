@@ -56,14 +56,14 @@ def test_each_metric_has_its_own_measure() -> None:
     assert compared_metrics(STUDY) == {"accuracy": 0.01, "ece": 0.01, "nll": 0.02, "brier": 0.005}
     same = methods_of(0.0, 0.015 / 1.96)
     (found,) = compared_with(STUDY, {"nll": same, "ece": same}, "b", ["a"])
-    assert found.words == {"nll": "as good", "ece": "not told apart"}
-    assert found.overall == "not told apart"
+    assert found.words == {"nll": "as good", "ece": "undecided"}
+    assert found.overall == "undecided"
 
 
 def test_a_model_is_better_where_nll_tells_and_ece_does_not() -> None:
     methods = {"ece": methods_of(0.0, 0.02), "nll": methods_of(0.0, 0.02, apart=-0.1)}
     (found,) = compared_with(STUDY, methods, "b", ["a"])
-    assert found.words == {"ece": "not told apart", "nll": "better"}
+    assert found.words == {"ece": "undecided", "nll": "better"}
     assert found.overall == "better"
 
 

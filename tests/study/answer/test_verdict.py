@@ -4,7 +4,7 @@ import pytest
 
 from study.answer.verdict import verdict
 
-A, B, W, N = "as good", "better", "worse", "not told apart"
+A, B, W, N = "as good", "better", "worse", "undecided"
 
 
 @pytest.mark.parametrize(
@@ -12,14 +12,14 @@ A, B, W, N = "as good", "better", "worse", "not told apart"
     [
         (
             (A, N, A, A),
-            "not_told_apart",
-            "Not shown to beat default cross-entropy: as good in accuracy, NLL and Brier score, not"
-            " told apart in ECE.",
+            "undecided",
+            "Not shown to beat default cross-entropy: as good in accuracy, NLL and Brier score,"
+            " undecided in ECE.",
         ),
         (
             (N, N, N, N),
-            "not_told_apart",
-            "Not shown to beat default cross-entropy: not told apart in accuracy, ECE, NLL and"
+            "undecided",
+            "Not shown to beat default cross-entropy: undecided in accuracy, ECE, NLL and"
             " Brier score.",
         ),
         (
@@ -30,7 +30,7 @@ A, B, W, N = "as good", "better", "worse", "not told apart"
         (
             (N, N, B, B),
             "better",
-            "Better than default cross-entropy in NLL and Brier score, not told apart in accuracy"
+            "Better than default cross-entropy in NLL and Brier score, undecided in accuracy"
             " and ECE.",
         ),
         (
@@ -41,14 +41,14 @@ A, B, W, N = "as good", "better", "worse", "not told apart"
         (
             (A, N, W, N),
             "worse",
-            "Worse than default cross-entropy in NLL, as good in accuracy, not told apart in ECE"
+            "Worse than default cross-entropy in NLL, as good in accuracy, undecided in ECE"
             " and Brier score.",
         ),
         (
             (W, N, B, A),
             "better_and_worse",
             "Better than default cross-entropy in NLL, worse in accuracy, as good in Brier score,"
-            " not told apart in ECE.",
+            " undecided in ECE.",
         ),
     ],
 )

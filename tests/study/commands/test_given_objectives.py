@@ -211,7 +211,7 @@ def test_constraints_and_who_guesses_stay_the_studys_own(tmp_path: Path) -> None
     seen = seen_by(open_study("bound", str(tmp_path)), ACCURACY_NLL)
     ranking = Ranking(seen, seen.records())
     assert [record.number for record in ranking.front] == [0, 3]
-    assert {name[-1]: reason.split()[0] for name, reason in ranking.set_aside.items()} == {
+    assert {name[-1]: reason.split()[0] for name, reason in ranking.excluded.items()} == {
         "1": "ece",
         "2": "guesses:",
     }

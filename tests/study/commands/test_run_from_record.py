@@ -50,7 +50,7 @@ def test_it_goes_on_from_its_record_alone(
 ) -> None:
     copy_of(made_once("interrupted", make_interrupted), tmp_path)
     states = here_json("status", "small", "--storage", tmp_path)["methods"].values()
-    assert sum(each["complete"] + each["set_aside"] for each in states) == 1
+    assert sum(each["complete"] + each["excluded"] for each in states) == 1
     shown = here("run", given.format(folder=tmp_path), "--storage", tmp_path)
     assert f"from the record in {tmp_path}/small" in shown
     assert found(tmp_path) == whole

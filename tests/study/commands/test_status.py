@@ -72,13 +72,13 @@ def study(tmp_path: Path) -> Study:
 
 
 WORKING = dict(
-    planned=12, complete=2, set_aside=1, pruned=0, failed=1, running=2, interrupted=0, to_do=6
+    planned=12, complete=2, excluded=1, pruned=0, failed=1, running=2, interrupted=0, to_do=6
 )
 STOPPED = dict(
-    planned=12, complete=2, set_aside=1, pruned=0, failed=1, running=0, interrupted=4, to_do=4
+    planned=12, complete=2, excluded=1, pruned=0, failed=1, running=0, interrupted=4, to_do=4
 )
 OTHER = dict(
-    planned=12, complete=1, set_aside=0, pruned=0, failed=0, running=0, interrupted=0, to_do=11
+    planned=12, complete=1, excluded=0, pruned=0, failed=0, running=0, interrupted=0, to_do=11
 )
 
 
@@ -108,13 +108,13 @@ def all_say(study: Study, focal: dict[str, int]) -> None:
 
     now = snapshot(study)
     page = gather(study, now.records, alive=now.alive)
-    words = {"set_aside": "set aside", "pruned": "stopped early", "to_do": "to do"}
+    words = {"excluded": "excluded", "pruned": "stopped early", "to_do": "to do"}
     shown = {words.get(state, state): count for state, count in focal.items() if state != "planned"}
     assert (page["methods"][0]["states"], page["methods"][0]["planned"]) == (shown, 12)
     begun = {trial["state"] for trial in page["unfinished"]}
     assert begun == {"failed", *({"running"} if focal["running"] else {"interrupted"})}
     rest = "2 running, 17" if focal["running"] else "4 interrupted, 15"
-    assert f"24 planned trials: 3 complete, 1 set aside, 1 failed, {rest}" in page["abstract"][1]
+    assert f"24 planned trials: 3 complete, 1 excluded, 1 failed, {rest}" in page["abstract"][1]
 
 
 def test_all_say_the_same_while_a_driver_works(study: Study) -> None:
@@ -145,7 +145,7 @@ def test_all_say_the_same_once_it_was_stopped(study: Study) -> None:
     resume = f"Resume: calstudy run small --storage {storage}\n"
     assert f"the study is not running; 4 interrupted and 15 to do. {resume}" in shown
     assert "missing" not in shown and "lost" not in shown
-    assert "3 complete, 1 set aside, 1 failed, 4 interrupted, 15 to do" in repr(
+    assert "3 complete, 1 excluded, 1 failed, 4 interrupted, 15 to do" in repr(
         PublicStudy.open(study.directory)
     )
     listed = [line.split() for line in here("trials", "small", "--storage", storage).splitlines()]

@@ -67,7 +67,7 @@ def test_a_study_is_counted_goes_on_and_refuses_another_meaning(ran: Ran) -> Non
         label: dict(
             planned=3,
             complete=3,
-            set_aside=0,
+            excluded=0,
             pruned=0,
             failed=0,
             running=0,

@@ -83,14 +83,14 @@ def nothing(place):
 
 
 def test_best_and_what_is_like_it_by_hand():
-    words = {0: {1: "not told apart", 2: "worse"}}
+    words = {0: {1: "undecided", 2: "worse"}}
     cells = compared(
         [[3.0, 3.2, 3.4], [3.1, 3.3, 3.6], [9.0, 9.2, 9.4], []], lambda place: words.get(place, {})
     )
     assert cells[3] is None
     assert [(cell.best, cell.word) for cell in cells[:3]] == [
         (True, ""),
-        (False, "not told apart"),
+        (False, "undecided"),
         (False, ""),
     ]
     assert (cells[0].mean, cells[0].std) == (approx(3.2), approx(0.2))
@@ -220,8 +220,8 @@ def test_markdown_and_its_caption(confirmed):
     )
     assert (
         "in %, NLL in nats" in flat
-        and "the 95% interval of the difference lies within what matters. Italic: not told apart"
-        " from the best;"
+        and "the 95% interval of the difference lies within the smallest difference that matters."
+        " Italic: undecided,"
         in flat
     )
 
@@ -231,7 +231,7 @@ def test_csv_reads_back_unrounded_in_fractions(confirmed):
     assert [row["method"] for row in rows] == ["focal_0007", "focal_default", "cross_entropy"]
     assert float(rows[1]["error_mean"]) == approx(np.mean([0.031, 0.033, 0.036]), rel=1e-12)
     assert float(rows[1]["error_std"]) == approx(np.std([0.031, 0.033, 0.036], ddof=1), rel=1e-12)
-    assert [row["error_mark"] for row in rows] == ["best", "not told apart", ""]
+    assert [row["error_mark"] for row in rows] == ["best", "undecided", ""]
     assert (rows[0]["split"], rows[0]["samples"], rows[0]["role"]) == ("test", "360", "candidate")
     assert "ts_error_mean" not in rows[0] and float(rows[0]["ts_ece_mean"]) == approx(0.025)
 

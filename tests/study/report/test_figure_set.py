@@ -275,7 +275,7 @@ def test_of_a_search_the_best_trial_is_drawn_beside_the_repeats_of_others(tmp_pa
     assert worse != best
 
 
-def test_repeats_stay_whole_although_one_of_them_is_set_aside():
+def test_repeats_stay_whole_although_one_of_them_is_excluded():
     """To leave it out would flatter the mean."""
     study = unwritten_study(["mbls"], sizes={"validation": 100}, majority=0.1)
     records = [
@@ -283,7 +283,7 @@ def test_repeats_stay_whole_although_one_of_them_is_set_aside():
         for number, accuracy in enumerate((0.9, 0.1))
     ]
     ranking = Ranking(study, trials_of(records))
-    assert list(ranking.set_aside) == ["mbls/0001"]
+    assert list(ranking.excluded) == ["mbls/0001"]
     assert typical(ranking) == {"mbls": records}
 
 

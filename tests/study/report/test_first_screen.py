@@ -44,7 +44,7 @@ SAID = Answer(
         "Take focal/0001 (gamma 2), as trained.",
         "Accuracy 0.940 [0.920, 0.960], ECE 0.020 [0, 0.040] on 359 sealed test images,"
         " 3 fresh seeds.",
-        "Not shown to beat default cross-entropy: not told apart in accuracy and ECE.",
+        "Not shown to beat default cross-entropy: undecided in accuracy and ECE.",
         "Two seeds failed: `calstudy trials x`.",
     ),
     (("calstudy export x --name x", "registers it"), ("calstudy report x", "shows all")),
@@ -53,8 +53,8 @@ SAID = Answer(
     MODEL,
     DEFAULT,
     "raw",
-    "not_told_apart",
-    about="Not shown to beat default cross-entropy: not told apart in accuracy and ECE.",
+    "undecided",
+    about="Not shown to beat default cross-entropy: undecided in accuracy and ECE.",
 )
 
 
@@ -85,7 +85,7 @@ def test_it_names_the_model_how_sure_and_what_is_next(tmp_path: Path) -> None:
     strong, more = sure
     assert text(strong) == "Not shown to beat default cross-entropy."
     default = "Validation ranks it first; the default may be as good."
-    told = f"Not told apart in accuracy and ECE. {default} Two seeds failed: "
+    told = f"Undecided in accuracy and ECE. {default} Two seeds failed: "
     assert text(more).startswith(told)
     assert [text(code) for code in more.iter("code")] == ["calstudy trials x"]
     heading = "Measured on 359 sealed test images, 3 fresh seeds; 95% intervals"

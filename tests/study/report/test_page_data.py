@@ -231,7 +231,7 @@ def test_budgets_are_counted_and_said_to_be_equal_or_not(made, approved):
     study, records = made
     found = gather(study, records)
     focal = found["methods"][1]
-    states = {"complete": 2, "set aside": 0, "stopped early": 0, "failed": 1}
+    states = {"complete": 2, "excluded": 0, "stopped early": 0, "failed": 1}
     assert (
         focal["states"] == states | {"running": 0, "interrupted": 0, "to do": 0}
         and focal["planned"] == 3

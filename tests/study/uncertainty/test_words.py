@@ -14,8 +14,8 @@ from study.uncertainty.words import level_of_each, overall, word_for
         (-0.01, 0.01, "as good", "as good"),
         (0.001, 0.02, "better", "worse"),
         (-0.02, -0.001, "worse", "better"),
-        (-0.02, 0.001, "not told apart", "not told apart"),
-        (0.0, 0.02, "not told apart", "not told apart"),
+        (-0.02, 0.001, "undecided", "undecided"),
+        (0.0, 0.02, "undecided", "undecided"),
     ],
 )
 def test_the_word_for_an_interval(low: float, high: float, accuracy: str, ece: str) -> None:
@@ -28,9 +28,9 @@ def test_the_word_for_an_interval(low: float, high: float, accuracy: str, ece: s
     ("words", "together"),
     [
         (("as good", "as good"), "as good"),
-        (("as good", "not told apart"), "not told apart"),
+        (("as good", "undecided"), "undecided"),
         (("as good", "worse"), "worse"),
-        (("better", "not told apart"), "better"),
+        (("better", "undecided"), "better"),
         (("better", "worse"), "better and worse"),
     ],
 )
