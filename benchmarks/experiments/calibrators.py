@@ -1,4 +1,4 @@
-"""Post-hoc calibrators on trained networks, as docs/calibrators.md shows them.
+"""Post-hoc calibrators on trained networks, as docs/how-to/which-calibrator.md shows them.
 
     python -m benchmarks.experiments.calibrators POOLS DATA   # ten minutes
 

@@ -1,4 +1,4 @@
-"""docs/evaluate.md: each block is executed, and what it prints is printed."""
+"""docs/how-to/measure-a-model.md: each block is executed, and what it prints is printed."""
 
 from __future__ import annotations
 
@@ -11,34 +11,40 @@ import numpy as np
 import pandas as pd
 import pytest
 from pytest import CaptureFixture, MonkeyPatch
+from sklearn.datasets import load_breast_cancer
+from sklearn.model_selection import train_test_split
+from sklearn.naive_bayes import GaussianNB
 
 from tests.metrics.test_evaluate import run
 
-PAGE = Path(__file__).parents[3] / "docs" / "evaluate.md"
+PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "measure-a-model.md"
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
 
 
 @pytest.fixture
 def brought(tmp_path: Path, monkeypatch: MonkeyPatch) -> dict[str, Any]:
-    """What the page's reader has: the files of the model that it fits, and arrays."""
-    fitted: dict[str, Any] = {}
-    exec(next(text for kind, text in BLOCKS if "GaussianNB" in text), fitted)
-    probs = fitted["model"].predict_proba(fitted["test_x"])
-    frame = pd.DataFrame({"id": range(len(probs)), "y_true": fitted["test_y"]})
-    for name, column in zip(fitted["model"].classes_, probs.T, strict=True):
+    """What the page's reader has: a model, its predictions in files, and arrays."""
+    data = load_breast_cancer(as_frame=True)
+    words = data.target_names[data.target]
+    train_x, test_x, train_y, test_y = train_test_split(
+        data.data, words, test_size=0.5, random_state=0
+    )
+    model = GaussianNB().fit(train_x, train_y)
+    probs = model.predict_proba(test_x)
+    frame = pd.DataFrame({"id": range(len(probs)), "y_true": test_y})
+    for name, column in zip(model.classes_, probs.T, strict=True):
         frame[f"p_{name}"] = column
     frame.to_csv(tmp_path / "deployed.csv", index=False)
     frame.sample(frac=1, random_state=0).to_csv(tmp_path / "candidate.csv", index=False)
     frame.rename(columns={"p_malignant": "risk"}).to_csv(tmp_path / "scored.csv", index=False)
     random = np.random.default_rng(0)
-    maps = random.normal(size=(12, 3, 4, 4))
-    masks = random.integers(0, 3, (12, 4, 4))
-    np.savez(tmp_path / "maps.npz", logits=maps, labels=np.where(masks == 2, 255, masks))
     monkeypatch.chdir(tmp_path)
-    labels = (fitted["test_y"] == "malignant").astype(int)
+    labels = (test_y == "malignant").astype(int)
     return {
-        **{"labels": labels, "probs": probs, "right": labels, "stated": probs[:, 1]},
-        **{"maps": maps, "masks": masks},
+        **{"model": model, "test_x": test_x, "test_y": test_y},
+        **{"labels": labels, "probs": probs},
+        **{"right": labels, "stated": probs[:, 1], "documents": np.arange(len(labels)) // 2},
+        **{"maps": random.normal(size=(12, 3, 4, 4)), "masks": random.integers(0, 3, (12, 4, 4))},
     }
 
 
@@ -57,10 +63,20 @@ def test_each_block_does_what_it_shows(
         assert said.startswith("--fail-if ") if code == 3 else not said
         assert not shown or out == shown
         codes.append(code)
-    assert codes == [0, 0, 3, 0] and Path("reliability.png").exists()
-    for command in re.findall(r"`calstudy evaluate (\w+\.npz [^`]*)`", PAGE.read_text()):
-        assert run(capsys, *shlex.split(command))[0] == 0
+    assert codes == [0, 3, 0] and Path("reliability.png").exists()
+
+
+def test_the_table_says_how_to_describe_a_file(
+    capsys: CaptureFixture[str], brought: dict[str, Any]
+) -> None:
+    """The options of the rows that these files fit, whose other columns are named beside them."""
+    rows = dict(re.findall(r"^\| (.*?) \| `(--.*?)`", PAGE.read_text(), re.MULTILINE))
+    words = ("deployed.csv", "--label", "y_true")
+    given = rows["words as labels, and `p_benign`, `p_malignant`"]
+    assert run(capsys, *words, *shlex.split(given))[0] == 0
+    given = rows["one score of two classes"]
+    assert run(capsys, "scored.csv", *words[1:], *shlex.split(given))[0] == 0
 
 
 def test_it_is_short() -> None:
-    assert len(PAGE.read_text().split()) <= 900
+    assert len(PAGE.read_text().split()) <= 500
