@@ -1,5 +1,5 @@
-"""The example of docs/how-to/keep-groups-together.md: forty patients whose images are near-copies, labels drawn by
-patient."""
+"""The example of docs/how-to/keep-groups-together.md: forty patients whose images are near-copies,
+labels drawn by patient."""
 
 import re
 from dataclasses import dataclass
