@@ -5,8 +5,8 @@
 
 `head` prints CPU seconds an epoch of one thread; the baseline is a loop over shuffled indices with
 `torch.optim.Adam`, in the same process. `newsgroups` takes the 20 Newsgroups by date as a parquet
-file with the columns split, class and text; it makes the table of docs/data.md (TF-IDF, 200
-singular vectors), then runs the study's commands one after another and prints what each took.
+file with the columns split, class and text; it makes a table of them (TF-IDF, 200 singular
+vectors), then runs the study's commands one after another and prints what each took.
 """
 
 from __future__ import annotations
