@@ -1,4 +1,4 @@
-"""What the intervals cover where the truth is known: the table of docs/uncertainty.md.
+"""What the intervals cover where the truth is known: the table of docs/why/how-certain.md.
 
     python -m benchmarks.experiments.coverage  # an hour on one core; prints Markdown
     python -m benchmarks.experiments.coverage --studies  # minutes: shares on the front

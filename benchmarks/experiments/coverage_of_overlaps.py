@@ -1,4 +1,4 @@
-"""What the intervals of mIoU cover: a table of docs/uncertainty.md.
+"""What the intervals of mIoU cover: a table of docs/why/how-certain.md.
 
     python -m benchmarks.experiments.coverage_of_overlaps  # four minutes of one core; Markdown
 

@@ -1,5 +1,5 @@
 """How often the interval of a difference in accuracy contains the true one where few samples are
-discordant, right by one of two models alone: a paragraph of docs/uncertainty.md.
+discordant, right by one of two models alone: a paragraph of docs/why/how-certain.md.
 
     python -m benchmarks.experiments.discordant  # seconds; Markdown
 

@@ -1,7 +1,7 @@
 """The floor of ECE and its bias, by the number of samples: the figure and the
-table of docs/uncertainty.md.
+table of docs/why/how-certain.md.
 
-    python -m benchmarks.experiments.floor  # a minute on one core; draws docs/floor.png
+    python -m benchmarks.experiments.floor  # a minute on one core; draws docs/why/floor.png
     python -m benchmarks.experiments.floor --draw  # draws what was written, prints Markdown
 
 Populations of coverage.py, whose true ECE is known; those of one kind have the same confidences,
@@ -28,7 +28,7 @@ SIZES = (100, 200, 500, 1000, 2000, 5000, 10_000)
 ERRORS = (0.0, 0.01, 0.03, 0.08)
 SETS, DRAWS = 200, 100
 RESULTS = Path(__file__).parent / "results" / "floor.json"
-FIGURE = Path(__file__).parents[2] / "docs" / "floor.png"
+FIGURE = Path(__file__).parents[2] / "docs" / "why" / "floor.png"
 
 
 class Bias(NamedTuple):

@@ -1,5 +1,5 @@
 """How often methods without a true difference are told apart, and methods with one:
-a table of docs/uncertainty.md.
+a table of docs/why/how-certain.md.
 
     python -m benchmarks.experiments.tied --tables 5000  # half an hour on one core; Markdown
 

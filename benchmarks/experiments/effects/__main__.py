@@ -5,7 +5,7 @@
 
 The study's methods have fixed settings, so that the trials of a label differ only by seed. Beside
 each value is the 95% interval of its difference from cross_entropy, simultaneous over all pairs
-of methods (docs/uncertainty.md), in bold if it does not contain 0. Values of a confirmed study
+of methods (docs/why/how-certain.md), in bold if it does not contain 0. Values of a confirmed study
 are of test and its shift sets, of any other of validation; the diagnostics of the last epoch
 (`diagnostics: true`) and AUROC have the uncertainty of the seeds alone.
 """

@@ -1,4 +1,4 @@
-"""Which commands import a study's extensions, as docs/security.md lists them."""
+"""Which commands import a study's extensions, as docs/why/security.md lists them."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ OF_A_SPEC = ("plan", "doctor", "init")
 
 
 def page() -> str:
-    return " ".join((ROOT / "docs" / "security.md").read_text().split())
+    return " ".join((ROOT / "docs" / "why" / "security.md").read_text().split())
 
 
 def named(text: str, before: str) -> set[str]:
