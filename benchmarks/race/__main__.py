@@ -7,7 +7,7 @@
     python -m benchmarks.race            # remakes it from what is kept, without training
     python -m benchmarks.race --again OTHER/race_newsgroups    # beside a second run of a study
 
-Kept are benchmarks/results/race/NAME.json and .npz.xz. The tables go into docs/found.md, between
+Kept are benchmarks/results/race/NAME.json and .npz.xz. The tables go into docs/why/found.md, between
 its marks, and the figure beside it. The confirmation also retrains what other ways of choosing
 take.
 """
@@ -27,7 +27,7 @@ from trainables.metrics import describe
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "benchmarks" / "results" / "race"
-PAGE = ROOT / "docs" / "found.md"
+PAGE = ROOT / "docs" / "why" / "found.md"
 WORDS = (BETTER, AS_GOOD, WORSE, UNDECIDED)
 Cells = dict[str, dict[str, Cell]]
 

@@ -86,8 +86,8 @@ def all_say(study: Study, focal: dict[str, int]) -> None:
     """Each that shows the states has these counts of focal, and OTHER of mbls."""
     storage = study.directory.parent
     assert here_json("status", "small", "--storage", storage)["methods"] == {
-        "focal": focal,
-        "mbls": OTHER,
+        label: {**each, "set_aside": each["excluded"]}
+        for label, each in (("focal", focal), ("mbls", OTHER))
     }
 
     total = {state: focal[state] + OTHER[state] for state in focal}
