@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help study test first-tier platform quick approve lint chaos compare clean
+.PHONY: help study test first-tier platform quick approve lint reference docs chaos compare clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -50,6 +50,13 @@ lint: .venv/installed-for-tests  ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+reference: .venv/installed-for-tests  ## write docs/reference and the schema of study files anew, from the code
+	$(BIN)/python docs/generate.py
+
+docs: .venv/installed-for-docs  ## build the site in build/docs, with pictures of the demo study, which it trains once
+	$(BIN)/python docs/pictures.py
+	$(BIN)/mkdocs build --quiet
+
 chaos: .venv/installed-for-tests  ## 400 faults at random moments; writes benchmarks/results/chaos.jsonl (hours; root)
 	$(BIN)/python -m benchmarks.chaos
 
@@ -74,6 +81,10 @@ compare: .venv/compare/installed  ## compare with public packages on random and 
 .venv/installed-for-tests: pyproject.toml .venv/bin/python
 	$(BIN)/pip install --quiet --editable ".[test]"
 	touch $@ .venv/installed
+
+.venv/installed-for-docs: pyproject.toml .venv/bin/python
+	$(BIN)/pip install --quiet --editable ".[docs]"
+	touch $@
 
 clean:  ## remove the environment and its caches; studies stay
 	rm -rf .venv build *.egg-info .mypy_cache .ruff_cache .pytest_cache

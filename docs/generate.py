@@ -1,4 +1,5 @@
-"""Writes docs/reference anew, from the types, the docstrings and `--help`: `make reference`.
+"""Writes docs/reference and the schema of study files anew, from the types, the docstrings and
+`--help`: `make reference`.
 
 A test compares what is there. python.md is written by hand: mkdocstrings fills it in.
 """
@@ -215,6 +216,8 @@ def main() -> None:
     REFERENCE.mkdir(exist_ok=True)
     for name, text in pages().items():
         (REFERENCE / name).write_text(text, encoding="utf-8")
+    schema = json.dumps(json_schema(), indent=1)
+    (ROOT / "study" / "specs" / "study.schema.json").write_text(f"{schema}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
