@@ -232,7 +232,8 @@ def test_raised_used_and_torn_down(site: Site) -> None:
         assert as_user(host, "stat -c %a ~/.ray/auth_token").strip() == "600"
     check_tracking(head)
 
-    (submit,) = [one for one in blocks(CHECKOUT / "docs" / "machines.md") if "-- exec" in one]
+    page = CHECKOUT / "docs" / "how-to" / "use-your-machines.md"
+    (submit,) = [one for one in blocks(page) if "-- exec" in one]
     submit = submit.replace("/srv/calstudy", str(site.storage))
     with in_background(laptop, "ray dashboard cluster.yaml"):
         reached = ["bash", "-c", "</dev/tcp/127.0.0.1/8265"]

@@ -118,8 +118,9 @@ def test_from_a_table_to_a_verified_model_by_the_words_of_the_readme(
             short = text.replace("trials: 12", "trials: 1").replace("epochs: 20", "epochs: 1")
             Path("embeddings.yaml").write_text(short)
     assert "models:/mine/1" in said and "287 validation" in said
-    page = (CHECKOUT / "docs" / "mlflow.md").read_text().partition("in Python\n")[2]
-    code = page.partition("```python\n")[2].partition("```")[0]
+    page = CHECKOUT / "docs" / "how-to" / "register-and-serve.md"
+    after = page.read_text().partition("in Python\n")[2]
+    code = after.partition("```python\n")[2].partition("```")[0]
     asked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     digit, confidence = asked.stdout.split()
     assert digit in "0123456789" and 0.1 <= float(confidence) <= 1

@@ -1,5 +1,5 @@
 """A study as a Ray job: what `run` refuses in one, what was removed, and the recipe of
-docs/cluster.md, whose every command is run on a real head."""
+docs/how-to/use-a-ray-cluster.md, whose every command is run on a real head."""
 
 import inspect
 import json
@@ -30,7 +30,7 @@ from tests.study.command_line import here, here_json, write_spec
 from tests.study.machines.test_ray_session import free_port
 from trainables.plugins import use_extensions
 
-PAGE = CHECKOUT / "docs" / "cluster.md"
+PAGE = CHECKOUT / "docs" / "how-to" / "use-a-ray-cluster.md"
 
 
 @pytest.fixture(autouse=True)
@@ -182,7 +182,7 @@ def recipe(cluster: Cluster) -> Callable[..., str]:
     """Runs a command of the page, the one with these words, as it stands but for the storage and
     the job's name."""
     folder = cluster.shared / "laptop"
-    section = PAGE.read_text().partition("## Submit a study")[2].partition("\n## ")[0]
+    section = PAGE.read_text().partition("## Submit a study as a job\n")[2].partition("\n## ")[0]
     known = "".join(one for one in blocks(PAGE) if one in section).replace("\\\n", " ")
 
     def follow(words: str, job: str = "", check: bool = True) -> str:
