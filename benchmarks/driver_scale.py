@@ -1,6 +1,6 @@
 """What a trial costs the driver at 10, 100 and 1,000 slots, with trials of ten minutes.
 
-    python benchmarks/driver_scale.py  # some minutes; prints a table for RESULTS.md
+    python benchmarks/driver_scale.py  # some minutes; a table for results/scale.md
     python benchmarks/driver_scale.py --slots 10 1000 --ended 100
 
 No Ray and no training: an executor of our own starts trials on a clock of its own, and gives the

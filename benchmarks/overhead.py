@@ -1,7 +1,7 @@
 """What the engine costs: the same short focal trials on digits by calstudy, plain
 Optuna and plain Ray Tune.
 
-    python benchmarks/overhead.py  # 300 trials, 20 of `ray`; a table for RESULTS.md
+    python benchmarks/overhead.py  # 300 trials, 20 of `ray`; a table for results/overhead.md
     python benchmarks/overhead.py --trials 40 --ray-trials 6
     python benchmarks/overhead.py --trials 60 --only calstudy,ray-reused
 

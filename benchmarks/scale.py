@@ -1,6 +1,6 @@
 """What a trial costs the control plane, from 100 to 10,000 trials and from 1 to 32 nodes.
 
-    python benchmarks/scale.py  # an hour or less; prints tables for RESULTS.md
+    python benchmarks/scale.py  # an hour or less; prints tables for results/scale.md
     python benchmarks/scale.py --trials 1000 --nodes 1 4 --node-trials 200 --asks 100 1000
 
 The whole of `calstudy run` is at work: ledger (a journal), MLflow (embedded), Tune, the live

@@ -5,8 +5,8 @@
     python -m benchmarks.stacks former   # a trial alone, today and at a former commit
     python -m benchmarks.stacks equal    # accuracy, NLL and ECE of pairs: alone, and in a stack
 
-Prints Markdown for RESULTS.md. Arms are processes of one thread that take turns; a ratio is the
-median over the rounds, and each of one round.
+Prints Markdown for benchmarks/results/training.md. Arms are processes of one thread that take
+turns; a ratio is the median over the rounds, and each of one round.
 """
 
 from __future__ import annotations

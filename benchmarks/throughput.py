@@ -4,10 +4,10 @@ the path of a former commit.
     python benchmarks/throughput.py --model resnet18 --batch 128
     python benchmarks/throughput.py --model cnn --batch 128 --former 72dc48a
 
-Prints Markdown for RESULTS.md. Each arm is a process that trains on one thread when it
-is told to; the arms take turns, `--rounds` times. Seconds are CPU seconds on a CPU
-(other processes do not change them), and seconds of the clock on a GPU. The images are
-random: 32x32, cropped and flipped. The arms:
+Prints Markdown for benchmarks/results/training.md. Each arm is a process that trains on one thread
+when it is told to; the arms take turns, `--rounds` times. Seconds are CPU seconds on a CPU (other
+processes do not change them), and seconds of the clock on a GPU. The images are random: 32x32,
+cropped and flipped. The arms:
 - loader: a DataLoader of PIL images with torchvision's transforms, torch.optim.SGD,
   float32, as papers' code has it;
 - former: the Learner of `--former`, from a worktree of this repository;

@@ -1,4 +1,4 @@
-"""Every command that README, docs and RESULTS name, in its smallest form: known, with
+"""Every command that README, docs and benchmarks name, in its smallest form: known, with
 the options it is given.
 
 Nothing is run but `scale.py --part ask`, which once crashed: a command line is parsed by
@@ -25,8 +25,8 @@ ROOT = Path(__file__).parents[1]
 PAGES = [
     ROOT / "README.md",
     ROOT / "benchmarks" / "RESULTS.md",
-    ROOT / "benchmarks" / "history.md",
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "benchmarks" / "results").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
 ]
 PROGRAMS = ("calstudy", "python", "make")
 # What stands for a value of its own, where only some values are valid.

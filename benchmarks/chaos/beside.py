@@ -1,7 +1,7 @@
 """What faults of the campaign do to the same study by Ray Tune with restore, and by Optuna on a
 database, each with MLflow.
 
-    python -m benchmarks.chaos.beside  # half an hour; a table for RESULTS.md
+    python -m benchmarks.chaos.beside  # half an hour; a table for benchmarks/results/chaos.md
     python -m benchmarks.chaos.beside --times 1 --only ray
 
 Each is a program as its documentation has it, which is run again until it ends well:

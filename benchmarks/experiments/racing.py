@@ -1,4 +1,5 @@
-"""Seeds by a race, or as many for each row: which chooses better? Markdown for RESULTS.md.
+"""Seeds by a race, or as many for each row: which chooses better? Markdown for
+benchmarks/results/seeds.md.
 
     python -m benchmarks.experiments.racing    # a quarter of an hour on one core
 

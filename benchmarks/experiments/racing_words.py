@@ -1,4 +1,4 @@
-"""Do a race's unequal seeds lead to false words? Markdown for RESULTS.md.
+"""Do a race's unequal seeds lead to false words? Markdown for benchmarks/results/seeds.md.
 
     python -m benchmarks.experiments.racing_words
 

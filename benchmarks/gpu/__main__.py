@@ -2,7 +2,7 @@
 
     python -m benchmarks.gpu --data cifar10.parquet --state STATE --out OUT --seconds 570
     python -m benchmarks.gpu --stages equal study ...  # these alone, in this order
-    python -m benchmarks.gpu --table OUT/gpu.jsonl  # Markdown for RESULTS.md
+    python -m benchmarks.gpu --table OUT/gpu.jsonl  # Markdown for benchmarks/results/gpu.md
     python -m benchmarks.gpu --verify OUT  # at home: the trained model's files, on this machine
     python -m benchmarks.gpu --data digits --device cpu --small --state STATE --out OUT
 

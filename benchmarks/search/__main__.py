@@ -1,4 +1,5 @@
-"""Stopping rules and samplers, replayed on recorded trainings: Markdown for RESULTS.md.
+"""Stopping rules and samplers, replayed on recorded trainings: Markdown for
+benchmarks/results/search.md, from which stopping.md quotes.
 
 python -m benchmarks.search  # the tables
 python -m benchmarks.search record --data DIR --out FILE  # adds to FILE; DIR has the parquet files

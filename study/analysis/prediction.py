@@ -128,8 +128,7 @@ def _of_method(
         return once + share * spec.epochs * mean("epoch") + checkpoints * mean("checkpoint")
 
     between = epochs_between(spec, label) if stopping else (1.0, 1.0)
-    # Recorded trainings lie in the middle: benchmarks/RESULTS.md, "Epochs that early stopping
-    # leaves".
+    # Recorded trainings lie in the middle: benchmarks/results/stopping.md.
     share = statistics.fmean(between)
     resources = spec.resources_of(label)
     seconds = spec.epochs * mean("epoch_wall")

@@ -1,8 +1,8 @@
 """The rule of the answer: the lowest sum, in units of what matters, of what is served and NLL.
 
 The objectives as deployed, and half of NLL. NLL, a proper score, steadies the choice where the
-objectives are noisy, as ECE is: benchmarks/RESULTS.md has the rules that were tried on simulated
-studies.
+objectives are noisy, as ECE is: benchmarks/results/answer.md has the rules that were tried on
+simulated studies.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 # Seeds of each row. Fewer do not tell their own spread well enough to say how many samples
 # something needs: in simulated studies with three the number was .15 to .82 of what was needed
-# (benchmarks/RESULTS.md).
+# (benchmarks/results/answer.md).
 FEWEST_SEEDS = 10
 
 

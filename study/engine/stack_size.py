@@ -25,7 +25,8 @@ MOST = 256  # trials in a stack, by `auto`
 LEAST = 4  # of a method: fewer hardly pay (`python -m benchmarks.stacks`)
 # A stack that dies is trained again from its beginning. BRIEF trials with the most steps, or the
 # most weights times samples seen, take about half a minute, as long as a lone trial may repeat:
-# measured were .25 to .5 ms a step of a small mlp, and .9 s a trial of 2e9 (benchmarks/RESULTS.md).
+# measured were .25 to .5 ms a step of a small mlp, and .9 s a trial of 2e9
+# (benchmarks/results/training.md).
 BRIEF = 8
 MOST_STEPS = 10_000
 MOST_WORK = 5e9

@@ -78,7 +78,7 @@ class EarlyStopping(Settings):
 def _first_drop(trial: TrialConfig, searched: Searched) -> float | None:
     """The latest first drop, as a share of training; None without steps.
 
-    Before it the order does not last: benchmarks/RESULTS.md, "Search and early stopping".
+    Before it the order does not last: benchmarks/results/stopping.md.
     """
     if "steps" not in _values(trial, searched, "optimizer.schedule"):
         return None

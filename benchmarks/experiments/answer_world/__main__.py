@@ -1,5 +1,5 @@
 """Rules that choose a model, and what an answer says, in a world whose truth is known:
-Markdown for RESULTS.md.
+Markdown for benchmarks/results/answer.md.
 
     python -m benchmarks.experiments.answer_world  # 1,000 studies a cell, half an hour
     python -m benchmarks.experiments.answer_world --studies 50  # two minutes
