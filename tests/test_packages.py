@@ -117,7 +117,7 @@ def test_each_loss_is_the_function_of_a_method() -> None:
         assert place.startswith("trainables.methods."), name
         gamma = name.endswith("_gamma")
         assert gamma or place.rpartition(".")[2] == name
-    # Each gamma is that of the method which docs/python.md names.
+    # Each gamma is that of the method which `calstudy.losses` names.
     of_gamma = [getattr(losses, f"{name}_gamma").__module__ for name in GAMMAS]
     assert of_gamma == [f"trainables.methods.{method}" for method in GAMMAS.values()]
 

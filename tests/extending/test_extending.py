@@ -1,4 +1,4 @@
-"""docs/extending.md against an extension that imports all it lists, and trains."""
+"""docs/how-to/bring-a-*.md, and an extension that imports all that it may, and trains."""
 
 import ast
 import re
@@ -25,7 +25,22 @@ from trainables.training.learner import Learner
 
 ROOT = Path(__file__).parents[2]
 EXTENSION = Path(__file__).with_name("listed")
-DOCUMENT = (ROOT / "docs" / "extending.md").read_text()
+STUB = Path(trainables.__file__).with_suffix(".pyi")  # what the reference lists
+KINDS = ("data-set", "method", "metric", "network")
+PAGES = {kind: (ROOT / f"docs/how-to/bring-a-{kind}.md").read_text() for kind in KINDS}
+GATED = """
+from dataclasses import dataclass
+from torch import nn
+from trainables import Model, Network
+
+@dataclass(frozen=True)
+class Gated(Model):
+    takes = ("features",)
+
+    def build(self, input_shape, num_classes):
+        (columns,) = input_shape
+        return Network(nn.Sequential(nn.Linear(columns, 128), nn.GLU()), nn.Linear(64, num_classes))
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -35,9 +50,8 @@ def own_names_only() -> Iterator[None]:
 
 
 def listed() -> set[str]:
-    """The names that the document lists."""
-    section = DOCUMENT.partition("## What an extension may import")[2]
-    return set(re.findall(r"^- `(\w+)`: ", section, re.MULTILINE))
+    """The names that an extension may import."""
+    return {name for _, name in imported(STUB)}
 
 
 def imported(*files: Path) -> set[tuple[str, str]]:
@@ -54,8 +68,6 @@ def imported(*files: Path) -> set[tuple[str, str]]:
 
 def test_what_is_listed_is_what_there_is_and_what_an_extension_imports() -> None:
     assert set(dir(trainables)) == listed()
-    stub = Path(trainables.__file__).with_suffix(".pyi")
-    assert {name for _, name in imported(stub)} == listed()
     assert imported(*EXTENSION.rglob("*.py")) == {("trainables", name) for name in listed()}
 
 
@@ -107,24 +119,70 @@ def test_it_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def written_out(folder: Path) -> None:
-    """The document's examples that begin with the name of their file."""
-    for place, code in re.findall(r"^```python\n# mine/([^\n]+)\n(.*?)^```", DOCUMENT, re.M | re.S):
+    """The pages' examples, which begin with the name of their file, and a network for rows."""
+    file = r"^```(?:python|yaml)\n# mine/([^\n]+)\n(.*?)^```"
+    found = re.findall(file, "\n".join(PAGES.values()), re.M | re.S)
+    assert len(found) == 5
+    for place, code in [*found, ("models/gated.py", GATED)]:
         (folder / place).parent.mkdir(parents=True, exist_ok=True)
         (folder / place).write_text(code)
 
 
-def test_the_rows_and_the_network_of_the_document_train(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On readings that a line parts, nearly."""
-    monkeypatch.setenv("CALSTUDY_CACHE", str(tmp_path / "cache"))
-    written_out(tmp_path / "mine")
+def readings(folder: Path) -> dict[str, str]:
+    """The rows of the page's data set, which a line parts, nearly."""
     random = np.random.default_rng(0)
     labels = np.arange(300) % 2
     columns = [random.normal(20 + 4 * labels), random.normal(1e5, 1e3, 300), labels]
-    np.save(tmp_path / "readings.npy", np.stack(columns, axis=1))
-    data = {"name": "readings", "path": str(tmp_path / "readings.npy")}
-    plain = {"data": data, "model": "gated", "method": "focal", "epochs": 5, "batch_size": 16}
+    np.save(folder / "readings.npy", np.stack(columns, axis=1))
+    return {"name": "readings", "path": str(folder / "readings.npy")}
+
+
+def shown(page: str) -> list[str]:
+    """The lines that a page says are printed."""
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```", page, re.M | re.S)
+    printed = [text for kind, text in blocks if not kind and not text.startswith("calstudy ")]
+    return [line for text in printed for line in text.splitlines()]
+
+
+def test_the_pages_show_what_is_printed(tmp_path: Path) -> None:
+    written_out(tmp_path / "mine")
+    sides = {"accuracy": "maximize", "fairness_gap": "minimize"}
+    spec = write_spec(
+        tmp_path / "mine.yaml",
+        name="mine",
+        data=readings(tmp_path),
+        model="gated",
+        methods=["cross_entropy", "soft_focal"],
+        objectives=[{"metric": name, "direction": side} for name, side in sides.items()],
+        search_space={},
+        extensions="mine",
+    )
+    printed = here("plan", spec, "--storage", tmp_path).splitlines()
+    lines = [line for kind in ("data-set", "method", "metric") for line in shown(PAGES[kind])]
+    assert len(lines) == 5 and not [line for line in lines if line not in printed]
+
+
+def test_the_network_of_the_page_without_its_softmax(tmp_path: Path) -> None:
+    written_out(tmp_path / "mine")
+    model = {"name": "small_net", "width": 8}
+    keys: dict[str, Any] = {"name": "mine", "model": model, "extensions": "mine"}
+    spec = write_spec(tmp_path / "mine.yaml", **keys)
+    here("plan", spec, "--storage", tmp_path)
+    file = tmp_path / "mine" / "models" / "small_net.py"
+    head = "nn.Linear(self.width, num_classes)"
+    file.write_text(file.read_text().replace(head, f"{head}, nn.Softmax(-1)"))
+    use_extensions(None)
+    printed = here("plan", spec, "--storage", tmp_path, check=2).splitlines()
+    assert printed == shown(PAGES["network"])
+
+
+def test_the_rows_and_the_method_of_the_pages_train(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CALSTUDY_CACHE", str(tmp_path / "cache"))
+    written_out(tmp_path / "mine")
+    plain = {"data": readings(tmp_path), "model": "gated", "epochs": 5, "batch_size": 16}
+    plain["method"] = {"name": "soft_focal", "share": 0.25}
     config = TrialConfig.from_mapping({**plain, "extensions": str(tmp_path / "mine")})
     made = trial_data(config, torch.device("cpu"))
     inputs = made.prepared.input_shape
@@ -136,14 +194,14 @@ def test_the_rows_and_the_network_of_the_document_train(
     assert learner.history[-1]["accuracy"] > 0.9
 
 
-def test_the_module_and_the_metric_of_the_document(tmp_path: Path) -> None:
-    timm = pytest.importorskip("timm")
+def test_the_network_and_the_metric_of_the_pages(tmp_path: Path) -> None:
     written_out(tmp_path)
     use_extensions(tmp_path)
+    model = models.find("small_net")()
     torch.manual_seed(0)
-    made = network_of(models.find("narrow")(), (1, 32, 32), 4).eval()
+    made = network_of(model, (1, 32, 32), 4)
     torch.manual_seed(0)
-    theirs = timm.create_model("resnet18", in_chans=1, num_classes=4, stem_width=16).eval()
+    theirs = model.build((1, 32, 32), 4)
     images = torch.randn(2, 1, 32, 32)
     torch.testing.assert_close(made(images), theirs(images))
     # Of class 0 two of two are right, of class 1 one of three.
@@ -159,7 +217,7 @@ def test_the_module_and_the_metric_of_the_document(tmp_path: Path) -> None:
         ({"name": "readings", "path": "/nowhere"}, "data.path: there is no /nowhere."),
     ],
 )
-def test_what_the_network_and_the_rows_of_the_document_refuse(
+def test_what_a_network_for_rows_and_the_rows_of_the_page_refuse(
     data: Any, said: str, tmp_path: Path
 ) -> None:
     written_out(tmp_path / "mine")

@@ -192,7 +192,7 @@ def test_what_is_refused(make: Any, problem: str) -> None:
 
 
 class OwnEach(Method):
-    """As docs/extending.md has it."""
+    """As docs/how-to/bring-a-method.md has it."""
 
     elementwise = True
 

@@ -1,5 +1,6 @@
 """A study in Python: its frames against the records and files they are of."""
 
+import importlib
 import re
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,9 @@ from tests.study.command_line import here, write_spec
 from tests.study.made import made_study
 from trainables.outputs.predictions import Predictions
 from trainables.problems import FieldError, UserError
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "how-to" / "use-python.md").read_text()
 
 
 def some_predictions(label: str, number: int) -> Predictions:
@@ -276,7 +280,7 @@ def test_a_plan_without_a_cluster_waits_for_none(tmp_path: Path) -> None:
 
 
 def test_only_public_names_are_completed(study: Study) -> None:
-    """Those of docs/python.md."""
+    """Those of docs/how-to/use-python.md."""
     public = {
         *("create", "open", "from_spec", "name", "directory", "spec"),
         *("trials", "epochs", "front", "predictions"),
@@ -284,14 +288,65 @@ def test_only_public_names_are_completed(study: Study) -> None:
     }
     assert {*dir(study)} == public
     assert {name for name in dir(Study) if not name.startswith("_")} == public
-    text = (Path(__file__).parents[2] / "docs" / "python.md").read_text()
-    assert not [name for name in public if not re.search(rf"\b{name}\b", text)]
+    assert not [name for name in public if not re.search(rf"\b{name}\b", PAGE)]
     import study as package
 
     *classes, function = dir(package)
     assert classes == ["CommandFailed", "Study", "TryAgain", "UserError"]
     assert all(isinstance(getattr(package, name), type) for name in classes)
     assert function == "encode" and callable(package.encode)
+
+
+@pytest.fixture
+def page_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the reader of the page has, in an empty folder; `run` trains nothing."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("CALSTUDY_STORAGE", raising=False)
+    monkeypatch.setattr(Study, "run", lambda study: study)
+    monkeypatch.setattr(Study, "answer", lambda study: repr(study))
+    random = np.random.default_rng(0)
+    number = np.arange(60)
+    rows = {"age": 20.0 + number, "weight": random.normal(70, 9, 60)}
+    logits = torch.from_numpy(random.normal(size=(60, 10)))
+    return {
+        "torch": torch,
+        "frame": pandas.DataFrame({**rows, "outcome": number % 2, "patient": number // 4}),
+        "pixels": random.integers(0, 256, (60, 1, 8, 8), np.uint8),
+        "model": torch.nn.Identity(),
+        "images": logits,
+        "logits": logits,
+        "labels": torch.from_numpy(number % 10),
+    }
+
+
+def test_the_code_of_the_page(
+    page_reader: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    first, data, cell, read, alone = re.findall(r"^```python\n(.*?)^```", PAGE, re.M | re.S)
+    exec(first, page_reader)
+    assert "Study('mine': not run yet; " in capsys.readouterr().out
+    (answer,) = re.findall(r"^```\n(.*?)^```", PAGE, re.M | re.S)
+    notebook = (ROOT / "examples" / "notebook.ipynb").read_text()  # the same study, executed
+    assert not [line for line in answer.splitlines() if line not in notebook]
+    exec(data, page_reader)
+    assert page_reader["study"].spec.data.unit == "patients"
+    for given in ("rows", "images"):
+        Study.create(**keys(tmp_path, name=given, data=page_reader[given]))
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "page_cell.py").write_text(f"import calstudy\nimport torch\n\n\n{cell}")
+    importlib.import_module("page_cell")
+    assert "def squared" in Path("studies/own/extensions/methods/squared.py").read_text()
+    exec(alone, page_reader)
+    assert page_reader["loss"] > 0 and 0 < page_reader["error"] < 1
+    trial = {"accuracy": 0.8, "ece": 0.1, "nll": 0.7}
+    trials = {"focal": [(trial, []), ({**trial, "accuracy": 0.9}, [])]}
+    made_study(tmp_path / "studies", "mine", trials, predictions=some_predictions)
+    exec(read, page_reader)
+    assert len(page_reader["trials"]) == 2 and page_reader["front"].trial.tolist() == ["focal/0001"]
+    assert "40 samples, 10 classes" in capsys.readouterr().out
 
 
 @pytest.mark.slow
