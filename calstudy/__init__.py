@@ -2,7 +2,7 @@
 
 `calstudy.evaluate` measures the predictions of any model; `calstudy.Study` runs and reads a study;
 `calstudy.losses` and `calstudy.metrics` are plain functions of tensors. Each is loaded when it is
-asked for; `__init__.pyi` has the same for type checkers. docs/python.md.
+asked for; `__init__.pyi` has the same for type checkers. docs/how-to/use-python.md.
 """
 
 import warnings

@@ -1,4 +1,4 @@
-"""The front door, as docs/python.md describes it."""
+"""The front door, as docs/how-to/use-python.md describes it."""
 
 from calstudy import losses as losses
 from calstudy import metrics as metrics

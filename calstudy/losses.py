@@ -1,5 +1,5 @@
 """The methods' losses as plain functions of logits [N, K] and labels [N], for a training loop of
-one's own: each is named as its method. docs/methods.md has their sources.
+one's own: each is named as its method. docs/reference/methods.md has their sources.
 
 `focal` takes a gamma for all samples or one each: `scheduled_gamma` is that of `focal_scheduled`,
 `sample_gamma` that of `focal_sample_dependent`, `learned_gamma` that of `gamma_net`. `mmce`,

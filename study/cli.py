@@ -60,7 +60,7 @@ GROUPS = {
 REMOVED = {
     "adopt": "Go on in a copy: calstudy run STUDY --moved.",
     "submit": "Run: ray job submit --address http://HOST:8265 --working-dir . -- exec calstudy run"
-    " ... --address auto; docs/cluster.md has it whole.",
+    " ... --address auto; docs/how-to/use-a-ray-cluster.md has it whole.",
     "jobs": "Run: ray job list --address http://HOST:8265",
     "logs": "Run: ray job logs --follow --address http://HOST:8265 JOB",
     "stop": "Run: ray job stop --address http://HOST:8265 JOB",

@@ -1,4 +1,4 @@
-"""A study in a script or a notebook: `calstudy.Study`. See docs/python.md."""
+"""A study in a script or a notebook: `calstudy.Study`. See docs/how-to/use-python.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an extension may import. docs/extending.md says what each name is."""
+"""What an extension may import. docs/reference/python.md says what each name is."""
 
 from trainables.dataset import Dataset as Dataset
 from trainables.dataset import Header as Header

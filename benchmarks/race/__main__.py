@@ -7,9 +7,9 @@
     python -m benchmarks.race            # remakes it from what is kept, without training
     python -m benchmarks.race --again OTHER/race_newsgroups    # beside a second run of a study
 
-Kept are benchmarks/results/race/NAME.json and .npz.xz. The tables go into docs/why/found.md, between
-its marks, and the figure beside it. The confirmation also retrains what other ways of choosing
-take.
+Kept are benchmarks/results/race/NAME.json and .npz.xz. The tables go into docs/why/found.md,
+between its marks, and the figure beside it. The confirmation also retrains what other ways of
+choosing take.
 """
 
 from __future__ import annotations

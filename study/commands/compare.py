@@ -118,7 +118,7 @@ def _print_between(pair: Pair, level: float) -> None:
         console.say(f"{without}.")
     console.say(
         f"The models that the two answers take, on validation, the same {RESAMPLES:,} resamples for"
-        f" both: two trained networks, one seed each.{_favoured(pair)} See docs/uncertainty.md."
+        f" both: two trained networks, one seed each.{_favoured(pair)} See docs/why/how-certain.md."
     )
 
 

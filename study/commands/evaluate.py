@@ -42,7 +42,7 @@ BINS = 15
 SHOWN = 10  # rows in a sentence
 INTERVALS = (
     "intervals from {} resamples of {}; those of calibration errors start at 0 where the model may"
-    " be perfectly calibrated. {} See docs/uncertainty.md."
+    " be perfectly calibrated. {} See docs/why/how-certain.md."
 )
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 SHARE = (
     "share: fraction of bootstrap resamples in which the trial is on the front; not the probability"
     " that it truly is. Intervals of calibration errors start at 0 where the model may be perfectly"
-    " calibrated. {} See docs/uncertainty.md."
+    " calibrated. {} See docs/why/how-certain.md."
 )
 FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -338,7 +338,7 @@ def _compare(
         f"{recorded.shown('validation')}, the same {resamples:,} resamples for both. as good: the"
         " interval lies within the smallest difference that matters; better, worse: it excludes 0,"
         f" which happens for {percent(1 - level)} of metrics of equal trials; undecided: it"
-        " contains 0. See docs/uncertainty.md."
+        " contains 0. See docs/why/how-certain.md."
     )
     console.say(
         "The intervals are of these two trained networks, one seed each, not of their methods; the"

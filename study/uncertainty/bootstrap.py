@@ -2,7 +2,7 @@
 
 Each resample is drawn once and shared by all trials and metrics: hard samples are hard for all, so
 differences between trials are less uncertain than the trials themselves. What the intervals mean:
-docs/uncertainty.md.
+docs/why/how-certain.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Calibration errors of a split at the size of a smaller one: their bias depends on the size.
 
 Rows are drawn without replacement, whole groups where samples have them; the error is the mean over
-the draws. docs/uncertainty.md says where this is used.
+the draws. docs/why/how-certain.md says where this is used.
 """
 
 from __future__ import annotations

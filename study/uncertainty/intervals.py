@@ -1,4 +1,4 @@
-"""Intervals from resampled values. Their coverage in simulations: docs/uncertainty.md."""
+"""Intervals from resampled values. Their coverage in simulations: docs/why/how-certain.md."""
 
 from __future__ import annotations
 

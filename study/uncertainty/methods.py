@@ -2,7 +2,7 @@
 
 Two sources of uncertainty. Another seed trains another network. Other samples change the values of
 all networks, so they are resampled together. Intervals are simultaneous over all pairs of methods:
-the best one was selected by the same values. docs/uncertainty.md.
+the best one was selected by the same values. docs/why/how-certain.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One trial of a comparison of two, and what few discordant samples can tell of a fraction.
 
 Resamples of two trials that are right on the same samples all have a difference of 0, and those of
-few samples in which they differ vary too little: docs/uncertainty.md.
+few samples in which they differ vary too little: docs/why/how-certain.md.
 """
 
 from __future__ import annotations

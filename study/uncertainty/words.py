@@ -2,7 +2,7 @@
 
 *As good*: the interval lies within the smallest difference that matters, on whichever side of 0.
 Else *better* or *worse*: it lies on one side of 0. Else *undecided*: the data do not say, which
-does not make the two equal. docs/uncertainty.md.
+does not make the two equal. docs/why/how-certain.md.
 """
 
 from __future__ import annotations

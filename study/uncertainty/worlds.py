@@ -4,7 +4,7 @@ With true gaps m and noise N, a sum of |gaps| measures sum |m + N|: too much, by
 on m. A gap of 0 and one of a standard error look alike and have different biases, so the bias is
 not known. Therefore several *worlds* m are taken that the data leave possible: the measured gaps,
 with the small ones shrunk more and more, or all of one size. An interval is the union over these
-worlds; for a difference, over the pairs of them that are possible at once. docs/uncertainty.md.
+worlds; for a difference, over the pairs of them that are possible at once. docs/why/how-certain.md.
 """
 
 from __future__ import annotations

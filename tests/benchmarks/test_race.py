@@ -110,7 +110,7 @@ def rows_of(name: str) -> list[list[str]]:
 
 
 def word_of(low: int, high: int, matters: float) -> set[str]:
-    """The words that an interval in whole thousandths allows: docs/uncertainty.md."""
+    """The words that an interval in whole thousandths allows: docs/why/how-certain.md."""
     found = set()
     for first in (low - 0.5, low + 0.5):
         for last in (high - 0.5, high + 0.5):

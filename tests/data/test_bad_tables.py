@@ -439,7 +439,7 @@ def test_more_than_memory_holds_is_refused_before_it_is_read(
     mend = "Set `limit`, or name fewer columns in `features`."
     found = f"4 rows of {columns:,} numbers in {path} take {needed} GB"
     error = error_of(path)
-    # A refusal that docs/security.md promises.
+    # A refusal that docs/why/security.md promises.
     assert error.path == "path"
     assert error.problem == f"{found}, this machine's memory has {needed} GB. {mend}"
 

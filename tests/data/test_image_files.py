@@ -234,7 +234,7 @@ def test_a_truncated_image_is_named(tmp_path: Path, approved: Approved) -> None:
 def test_an_image_with_too_many_pixels_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
     file = good(tmp_path) / "train" / "ant" / "0.png"
     file.write_bytes(png_of(50_000, 2_000))
-    # A refusal that docs/security.md promises.
+    # A refusal that docs/why/security.md promises.
     said = (
         "the image cannot be decoded (it has 100,000,000 pixels, the limit is 80,000,000). Fix or"
         " remove it."
@@ -299,7 +299,7 @@ def test_images_that_do_not_fit_into_memory_are_refused(
     monkeypatch.setattr(images, "memory", lambda: 7 * 3 * 16)
     assert ImageFolder(path=str(tmp_path)).read().train.images.nbytes == 5 * 3 * 16
     monkeypatch.setattr(images, "memory", lambda: 7 * 3 * 16 - 1)
-    # A refusal that docs/security.md promises.
+    # A refusal that docs/why/security.md promises.
     assert "7 images of 4x4 pixels take 0 GB" in error_of(ImageFolder(path=str(tmp_path))).problem
 
 

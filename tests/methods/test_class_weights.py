@@ -207,7 +207,7 @@ def test_a_method_of_ones_own_that_gives_each_samples_loss() -> None:
 
 
 def test_weights_move_the_best_probabilities_to_rare_classes() -> None:
-    """docs/methods.md: those that minimize cross-entropy are w_k p_k over their sum."""
+    """docs/why/methods.md: those that minimize cross-entropy are w_k p_k over their sum."""
     frequency = torch.tensor([0.7, 0.25, 0.05], dtype=torch.float64)
     weights = torch.tensor([0.5, 1.0, 8.0], dtype=torch.float64)
     labels = torch.tensor([0] * 70 + [1] * 25 + [2] * 5)

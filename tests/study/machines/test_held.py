@@ -147,7 +147,7 @@ def test_a_cluster_whose_only_cpu_is_taken(hosts_allowed: None, tmp_path: Path) 
             bounded.stderr
         )
         assert holds in bounded.stderr and "hog.py, process" in bounded.stderr
-        assert "secret" not in bounded.stderr  # as docs/security.md says
+        assert "secret" not in bounded.stderr  # as docs/why/security.md says
         log = shared / "log"
         with log.open("w") as file:
             driver = head.popen(run, stdout=file, stderr=subprocess.STDOUT)

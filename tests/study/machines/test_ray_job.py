@@ -276,7 +276,7 @@ def counted(status: dict[str, Any]) -> dict[str, dict[str, int]]:
 
 
 def metrics(cluster: Cluster, job: str) -> None:
-    """Told to anyone, as docs/security.md says, without the token: a later Ray that asks for the
+    """Told to anyone, as docs/why/security.md says, without the token: a later Ray asking for the
     token should change that page."""
     script = (
         "import http.client, subprocess, sys, urllib.request\n"

@@ -185,7 +185,7 @@ class Own(Focal):
 def test_which_commands_import_the_extensions_of_a_study(
     tmp_path: Path, command: str, imports: bool
 ) -> None:
-    """As docs/security.md says: some that only read import nothing."""
+    """As docs/why/security.md says: some that only read import nothing."""
     trial = ({"accuracy": 0.9, "ece": 0.1}, [{"epoch": 1, "time": 0.0}])
     study, gate = made_study(tmp_path, "small", {"focal": [trial]}).directory, tmp_path / "imported"
     plain = strict_yaml.read(study / "study.yaml")

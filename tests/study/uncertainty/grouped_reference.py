@@ -1,6 +1,7 @@
 """Resampling of groups by its slow definition: each resample's rows are written out.
 
-Plain NumPy and SciPy, from docs/uncertainty.md and never from the code that is checked.
+Plain NumPy and SciPy, from docs/uncertainty.md as it was at 1a2c335a, and never from the code that
+is checked.
 """
 
 import math

@@ -239,7 +239,7 @@ def test_simulated_labels_come_by_their_probabilities_and_together():
 
 @pytest.mark.slow
 def test_intervals_by_group_cover_a_known_truth():
-    """150 sets: three standard errors of .95 are .053. The table is in docs/uncertainty.md."""
+    """150 sets: three standard errors of .95 are .053. The table is in docs/why/how-certain.md."""
     world = populations.too_sure(6.0, size=10_000)
     names = ("accuracy", "nll", "brier", "ece")
     found = coverage.coverage(world, populations.Design(60, 1, 40), 150, names, 200)

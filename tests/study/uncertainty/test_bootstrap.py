@@ -432,7 +432,7 @@ def test_the_figure_draws_the_intervals_and_says_so(study):
 
 @pytest.mark.slow
 def test_intervals_cover_a_known_truth():
-    """150 sets: three standard errors of .95 are .053. The table is in docs/uncertainty.md."""
+    """150 sets: three standard errors of .95 are .053. The table is in docs/why/how-certain.md."""
     world = populations.too_sure(populations.LIFTS["unsure"], size=10_000)
     names = ("accuracy", "nll", "brier", "ece", "adaptive_ece")
     found = coverage.coverage(world, 500, 150, names, 250)

@@ -163,7 +163,7 @@ def test_methods_are_compared_by_what_a_temperature_removes():
 
 @pytest.mark.slow
 def test_the_interval_covers_the_error():
-    """100 sets of 500; three standard errors are .066. More: docs/uncertainty.md."""
+    """100 sets of 500; three standard errors are .066. More: docs/why/how-certain.md."""
     world = populations.too_sure(populations.LIFTS["sure"], size=5_000)
     found = coverage.coverage(world, 500, 100, ["smooth_ece"], 200)["smooth_ece"]
     assert min(found[:3]) >= 0.88, found
