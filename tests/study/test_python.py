@@ -313,7 +313,7 @@ def page_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, An
         "frame": pandas.DataFrame({**rows, "outcome": number % 2, "patient": number // 4}),
         "pixels": random.integers(0, 256, (60, 1, 8, 8), np.uint8),
         "model": torch.nn.Identity(),
-        "images": logits,
+        "batch": logits,
         "logits": logits,
         "labels": torch.from_numpy(number % 10),
     }
@@ -325,14 +325,15 @@ def test_the_code_of_the_page(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    first, data, cell, read, alone = re.findall(r"^```python\n(.*?)^```", PAGE, re.M | re.S)
+    blocks = [text for _, text in re.findall(r"^```(\w*)\n(.*?)^```", PAGE, re.M | re.S)]
+    first, answer, data, cell, read, alone = blocks
     exec(first, page_reader)
     assert "Study('mine': not run yet; " in capsys.readouterr().out
-    (answer,) = re.findall(r"^```\n(.*?)^```", PAGE, re.M | re.S)
     notebook = (ROOT / "examples" / "notebook.ipynb").read_text()  # the same study, executed
     assert not [line for line in answer.splitlines() if line not in notebook]
     exec(data, page_reader)
-    assert page_reader["study"].spec.data.unit == "patients"
+    assert np.load("studies/table/data/train.npy").shape == (60, 2)
+    assert np.load("studies/table/data/train_groups.npy").tolist() == (np.arange(60) // 4).tolist()
     for given in ("rows", "images"):
         Study.create(**keys(tmp_path, name=given, data=page_reader[given]))
     monkeypatch.syspath_prepend(tmp_path)
