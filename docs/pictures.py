@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-STORAGE = ROOT / "build" / "demo"
+HOME = ROOT / "build" / "demo"  # where the commands run: what they print has no path
 STUDY = "noisy_digits"
 PLACE = ROOT / "docs" / "start"
 SIZES = {"report.png": "1280,800", "report_phone.png": "390,844"}
@@ -22,13 +22,15 @@ COMMANDS = (
 
 def main() -> None:
     """What the study has is not trained again."""
+    HOME.mkdir(parents=True, exist_ok=True)
+    made = HOME / "studies" / STUDY
     for words in COMMANDS:
         subprocess.run(
-            [sys.executable, "-m", "study.cli", *words, "--storage", str(STORAGE)],
-            cwd=ROOT,
+            [sys.executable, "-m", "study.cli", *words, "--storage", "studies"],
+            cwd=HOME,
             check=True,
         )
-    shutil.copyfile(STORAGE / STUDY / "figures" / "front.png", PLACE / "front.png")
+    shutil.copyfile(made / "figures" / "front.png", PLACE / "front.png")
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None:
         print(f"no Chromium: {' and '.join(SIZES)} stay as they are")
@@ -38,7 +40,7 @@ def main() -> None:
             [
                 *(browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"),
                 *(f"--window-size={size}", f"--screenshot={PLACE / name}"),
-                (STORAGE / STUDY / "report.html").as_uri(),
+                (made / "report.html").as_uri(),
             ],
             check=True,
             capture_output=True,
