@@ -91,8 +91,8 @@ def lost_seeds(study: Study, lost: Mapping[str, str]) -> str:
         by_reason.setdefault(reason, []).append(name)
     each = "; ".join(f"{some(names)} ({reason})" for reason, names in by_reason.items())
     return (
-        f"Left out of all intervals and comparisons here: {each} of {study.name}. The choice is of"
-        " all seeds, by recorded values; what is said beside it may be another with these files."
+        f"Left out of all intervals and comparisons here: {each} of {study.name}. The choice"
+        " uses the recorded values of all seeds; with these files the comparisons may change."
         f" {mend_of(study, list(lost))}"
     )
 

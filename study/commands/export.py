@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 @click.option(
     "--calibrator",
     type=click.Choice(["structured_vector", "structured_matrix"]),
-    help="Apply this instead, fitted on validation: a version beside the selected one.",
+    help="Apply this instead, fitted on validation, as a new version; the selected one stays.",
 )
 @objectives_option
 @interval_option

@@ -342,7 +342,7 @@ def _compare(
     )
     console.say(
         "The intervals are of these two trained networks, one seed each, not of their methods; the"
-        " fresh seeds of `calstudy confirm` tell about methods."
+        " fresh seeds of `calstudy confirm` compare methods."
     )
     own = [name for name in one.metrics if is_own(name)]
     if without := no_intervals_of([*(each.metric for each in study.objectives), *own]):

@@ -73,7 +73,7 @@ def reproduce(
     tracking: str | None,
     as_json: bool,
 ) -> None:
-    """Train a paper's table and print its numbers beside ours.
+    """Train a paper's table and print its numbers next to ours.
 
     TABLE is one of calstudy's, which the command lists if none is given, or a file NAME.table.yaml
     of your own. Its studies are trained, then measured on the sealed test split, once per model. To

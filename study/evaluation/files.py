@@ -207,7 +207,7 @@ def _matched(option: str, said: str, names: Sequence[str], others: Sequence[str]
     else:
         before, _, after = said.partition("*")
         if "*" in after:
-            raise FieldError(option, f"'{said}' has several *", "Put one where the class stands.")
+            raise FieldError(option, f"'{said}' has several *", "Put one in place of the class.")
         pattern = re.compile(f"{re.escape(before)}(.+){re.escape(after)}", re.DOTALL)
         chosen = {name: fits[1] for name in names if (fits := pattern.fullmatch(name))}
     if caught := [name for name in others if name in chosen]:
@@ -232,7 +232,7 @@ def _in_order(
         if lacking := [word for word in words if word not in stands]:
             known = f"{', '.join(stands[:10])}{', ...' if len(stands) > 10 else ''}"
             found = f"'{lacking[0]}' in '{label}' has no column: the classes are {known}"
-            mend = f"Put * where the class stands: --{kind} 'p_*' matches p_{lacking[0]}."
+            mend = f"Put * in place of the class: --{kind} 'p_*' matches p_{lacking[0]}."
             raise FieldError("--label", found, mend)
         return dict(chosen), stands
     if not all(chosen.values()):  # they are listed, in order

@@ -122,7 +122,7 @@ def _of_seeds(table: ComparisonTable, marks: Marks) -> list[str]:
         return [
             marks.spread,
             best,
-            "Nothing is marked beside the best: the predictions were not compared.",
+            "Only the best is marked: the predictions were not compared.",
         ]
     words = (
         f"As good as it, {marks.as_good}: the {percent(max(levels))} interval of the difference"

@@ -217,7 +217,8 @@ def _parsed(plain: Mapping[str, Any], file: Path) -> PaperTable:
     }
     hours = number_of(plain, "hours", float)
     if networks and hours is not None:
-        raise FieldError("hours", "stands beside `networks`", "Write the hours of each network.")
+        mend = "Write the hours of each network."
+        raise FieldError("hours", "is given together with `networks`", mend)
     studies = _studies(plain, file)
     columns = tuple(
         _column(name, entry) for name, entry in mapping_of(plain, "columns", least=1).items()
@@ -269,7 +270,7 @@ def _studies(plain: Mapping[str, Any], file: Path) -> tuple[StudyEntry, ...]:
         if not (file.parent / f"{study.name}.yaml").is_file():
             raise FieldError(
                 f"{where}.name",
-                f"there is no {study.name}.yaml beside this file",
+                f"there is no {study.name}.yaml next to this file",
                 "A table lies in the folder of its studies.",
             )
         found.append(study)
@@ -310,7 +311,7 @@ def _published(plain: Mapping[str, Any], known: Known) -> dict[str, dict[str, di
     for network, of_rows in mapping_of(plain, "published").items():
         where = f"published.{network}"
         if network in known.rows and not known.networks:
-            mend = f"Without networks, rows stand under `{EVERY_NETWORK}:`."
+            mend = f"Without networks, list rows under `{EVERY_NETWORK}:`."
             raise FieldError(where, f"'{network}' is a row", mend)
         check_name(where, network, networks, "network")
         found[network] = {}

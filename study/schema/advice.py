@@ -49,7 +49,7 @@ def _of_guessing(spec: StudySpec) -> Iterator[str]:
         which = " and ".join(errors)
         yield (
             f"a model that knows hardly more than the class frequencies can have {which} 0, and"
-            " nothing else is asked for. Add {metric: accuracy, direction: maximize} to"
+            " no other objective prevents it. Add {metric: accuracy, direction: maximize} to"
             " objectives, or a bound such as accuracy >= 0.9 to constraints."
         )
 

@@ -29,7 +29,7 @@ def temperature_note(temperature: float, accuracy: float, samples: int) -> str:
     text = f"The temperature, {temperature:.4g}, is fitted to {samples:,} validation samples"
     if accuracy == 1:
         text += (
-            " without an error, which do not tell how sure the model may be: a prior worth one"
+            " without an error, which do not show how sure the model may be: a prior worth one"
             " sample keeps it from falling further"
         )
     if math.isclose(temperature, LOWEST, rel_tol=1e-6):

@@ -32,7 +32,7 @@ def number(value: float, digits: int = WITHOUT) -> str:
 def value_text(value: Interval | float, cell: bool = False) -> str:
     """`0.974 [0.950, 0.988]`; where the estimate is no inner point, a bound.
 
-    `1, at least 0.990`; `0.030, not told from 0 (at most 0.035)`; `0.052 (between 0.021 and 0.049
+    `1, at least 0.990`; `0.030, not distinguishable from 0 (at most 0.035)`; `0.052 (between 0.021 and 0.049
     without its bias)`. cell: as short as a table has it, `0.030 (≤ 0.035)`.
     """
     if isinstance(value, float):
@@ -47,7 +47,7 @@ def value_text(value: Interval | float, cell: bool = False) -> str:
     above = value.estimate > value.high and not math.isclose(value.estimate, value.high)
     unbiased = " without its bias" if above else ""
     if value.low == 0.0 and not cell:
-        told = "" if value.estimate == 0.0 else "not told from 0 (at most {})"
+        told = "" if value.estimate == 0.0 else "not distinguishable from 0 (at most {})"
         return f"{estimate}, " + (told or "at most {}").format(high + unbiased)
     if value.low == 0.0 or value.estimate == value.low:
         return f"{estimate} (≤ {high})" if cell else f"{estimate}, at most {high}"

@@ -64,7 +64,7 @@ def test_lists_say_which_images_a_split_has(tmp_path: Path) -> None:
     raw = masked(root).read()
     assert raw.train.images[:, 0, 0, 0].tolist() == [0, 1] and raw.validation is None
     assert raw.test.images[:, 0, 0, 0].tolist() == [3]
-    assert raw.notes == (f"2 images of {root} stand in no list of a split",)
+    assert raw.notes == (f"2 images of {root} are in no list of a split",)
     (root / "held.txt").write_text("2\n")
     named = masked(root, splits={"train": "train.txt", "validation": "val.txt", "test": "held.txt"})
     raw = named.read()

@@ -229,7 +229,7 @@ def test_mixed_sizes_become_one(tmp_path: Path) -> None:
         ({"mask": "m", "classes": ["a", "a"]}, "classes", "has 'a' twice"),
         ({"mask": "m", "classes": ["a", 3]}, "classes", "has 3, which is no name"),
         ({"mask": "m", "classes": list(map(str, range(255)))}, "classes", "has 255 names"),
-        ({"mask": "m", "label": "y"}, "label", "'y' is given beside mask 'm'"),
+        ({"mask": "m", "label": "y"}, "label", "'y' is given together with mask 'm'"),
         ({"mask": "image"}, "mask", "'image' is the image"),
         ({"void": 3}, "void", "is of masks"),
         ({"mask": "m", "size": [3]}, "size", "must be a side, or [height, width]"),

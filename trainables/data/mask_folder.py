@@ -88,7 +88,7 @@ class MaskFolder(MaskFiles):
         unlisted = len(images) - sum(map(len, self._names(images).values()))
         if not unlisted:
             return ()
-        return (f"{count_of(unlisted, 'images')} of {self.path} stand in no list of a split",)
+        return (f"{count_of(unlisted, 'images')} of {self.path} are in no list of a split",)
 
     def _files(self, folder: str) -> dict[str, Path]:
         """The files in a folder of PATH, by their names up to the ending, in order."""
@@ -102,7 +102,7 @@ class MaskFolder(MaskFiles):
         found: dict[str, Path] = {}
         for file in sorted(where.iterdir()):
             if file.is_dir():
-                mend = "Move its files up: train.txt beside images/ names those of train."
+                mend = "Move its files up: train.txt next to images/ names those of train."
                 raise FieldError("path", f"{file} is a folder", mend)
             if file.name.startswith(".") or file.suffix.lower() not in IMG_EXTENSIONS:
                 continue

@@ -85,7 +85,7 @@ class Parquet(RowFiles):
                     raise FieldError(option, "is of masks", "Name their column, `mask: COLUMN`.")
             return
         if self.label != self.field_named("label").default:
-            found = f"'{self.label}' is given beside mask '{self.mask}'"
+            found = f"'{self.label}' is given together with mask '{self.mask}'"
             raise FieldError("label", found, "An image has a label or a mask: remove one.")
         for option in ("image", "split_column", "group"):
             if self.mask == getattr(self, option):

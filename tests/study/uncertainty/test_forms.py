@@ -20,10 +20,14 @@ from study.uncertainty.intervals import Floor, Interval
         ((1.0, 0.99, 1.0), "1, at least 0.990", "1 (≥ 0.990)"),
         ((1.0, 0.988, 1.0 - 1e-12), "1, at least 0.988", "1 (≥ 0.988)"),
         ((0.0, 0.0, 0.021), "0, at most 0.021", "0 (≤ 0.021)"),
-        ((0.0348, 0.0, 0.0348), "0.035, not told from 0 (at most 0.035)", "0.035 (≤ 0.035)"),
+        (
+            (0.0348, 0.0, 0.0348),
+            "0.035, not distinguishable from 0 (at most 0.035)",
+            "0.035 (≤ 0.035)",
+        ),
         (
             (0.03, 0.0, 0.028),
-            "0.030, not told from 0 (at most 0.028 without its bias)",
+            "0.030, not distinguishable from 0 (at most 0.028 without its bias)",
             "0.030 (≤ 0.028)",
         ),
         (
