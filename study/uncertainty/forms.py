@@ -32,8 +32,8 @@ def number(value: float, digits: int = WITHOUT) -> str:
 def value_text(value: Interval | float, cell: bool = False) -> str:
     """`0.974 [0.950, 0.988]`; where the estimate is no inner point, a bound.
 
-    `1, at least 0.990`; `0.030, not distinguishable from 0 (at most 0.035)`; `0.052 (between 0.021 and 0.049
-    without its bias)`. cell: as short as a table has it, `0.030 (≤ 0.035)`.
+    `1, at least 0.990`; `0.030, not distinguishable from 0 (at most 0.035)`; `0.052 (between 0.021
+    and 0.049 without its bias)`. cell: as short as a table has it, `0.030 (≤ 0.035)`.
     """
     if isinstance(value, float):
         return number(value)
