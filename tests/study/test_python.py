@@ -1,7 +1,9 @@
 """A study in Python: its frames against the records and files they are of."""
 
 import importlib
+import inspect
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,10 @@ from study.notebook.places import Place
 from study.schema.errors import SpecError
 from tests.study.command_line import here, write_spec
 from tests.study.made import made_study
+from trainables import models
+from trainables.models.shared.whole_module import network_of
 from trainables.outputs.predictions import Predictions
+from trainables.plugins import use_extensions
 from trainables.problems import FieldError, UserError
 
 ROOT = Path(__file__).parents[2]
@@ -304,6 +309,9 @@ def page_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, An
     monkeypatch.delenv("CALSTUDY_STORAGE", raising=False)
     monkeypatch.setattr(Study, "run", lambda study: study)
     monkeypatch.setattr(Study, "answer", lambda study: repr(study))
+    for name in ("confirm", "export"):  # called as they can be
+        takes = inspect.signature(getattr(Study, name))
+        monkeypatch.setattr(Study, name, staticmethod(partial(takes.bind, Study)))
     random = np.random.default_rng(0)
     number = np.arange(60)
     rows = {"age": 20.0 + number, "weight": random.normal(70, 9, 60)}
@@ -326,11 +334,12 @@ def test_the_code_of_the_page(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     blocks = [text for _, text in re.findall(r"^```(\w*)\n(.*?)^```", PAGE, re.M | re.S)]
-    first, answer, data, cell, read, alone = blocks
+    first, answer, after, data, cell, read, alone = blocks
     exec(first, page_reader)
     assert "Study('mine': not run yet; " in capsys.readouterr().out
     notebook = (ROOT / "examples" / "notebook.ipynb").read_text()  # the same study, executed
     assert not [line for line in answer.splitlines() if line not in notebook]
+    exec(after, page_reader)
     exec(data, page_reader)
     assert np.load("studies/table/data/train.npy").shape == (60, 2)
     assert np.load("studies/table/data/train_groups.npy").tolist() == (np.arange(60) // 4).tolist()
@@ -340,6 +349,8 @@ def test_the_code_of_the_page(
     (tmp_path / "page_cell.py").write_text(f"import calstudy\nimport torch\n\n\n{cell}")
     importlib.import_module("page_cell")
     assert "def squared" in Path("studies/own/extensions/methods/squared.py").read_text()
+    use_extensions(Path("studies/own/extensions"))
+    assert network_of(models.find("net")(), (1, 8, 8), 10).head.out_features == 10
     exec(alone, page_reader)
     assert page_reader["loss"] > 0 and 0 < page_reader["error"] < 1
     trial = {"accuracy": 0.8, "ece": 0.1, "nll": 0.7}
@@ -347,7 +358,9 @@ def test_the_code_of_the_page(
     made_study(tmp_path / "studies", "mine", trials, predictions=some_predictions)
     exec(read, page_reader)
     assert len(page_reader["trials"]) == 2 and page_reader["front"].trial.tolist() == ["focal/0001"]
-    assert "40 samples, 10 classes" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "40 samples, 10 classes" in printed and "the first less the second" in printed
+    assert "structured_vector" in page_reader["calibrators"].index
 
 
 @pytest.mark.slow

@@ -37,14 +37,13 @@ def brought(tmp_path: Path, monkeypatch: MonkeyPatch) -> dict[str, Any]:
     frame.to_csv(tmp_path / "deployed.csv", index=False)
     frame.sample(frac=1, random_state=0).to_csv(tmp_path / "candidate.csv", index=False)
     frame.rename(columns={"p_malignant": "risk"}).to_csv(tmp_path / "scored.csv", index=False)
-    random = np.random.default_rng(0)
     monkeypatch.chdir(tmp_path)
     labels = (test_y == "malignant").astype(int)
     return {
         **{"model": model, "test_x": test_x, "test_y": test_y},
         **{"labels": labels, "probs": probs},
         **{"right": labels, "stated": probs[:, 1], "documents": np.arange(len(labels)) // 2},
-        **{"maps": random.normal(size=(12, 3, 4, 4)), "masks": random.integers(0, 3, (12, 4, 4))},
+        **{"sites": np.arange(len(labels)) % 3},
     }
 
 
