@@ -112,7 +112,7 @@ def test_a_seed_without_a_file_leaves_the_choice_and_narrows_what_is_computed(
     assert "Accuracy 0.947 [" in whole.sentences[1] and " 3 fresh seeds." in whole.sentences[1]
     assert explained(found, "Cautions").startswith(
         "Left out of all intervals and comparisons here: focal_0000/0002 (test.npz is missing) of"
-        " small-confirm. The choice is of all seeds, by recorded values;"
+        " small-confirm. The choice uses the recorded values of all seeds;"
     )
     # Of 20 and 21 wrong of 400: 0.94875; of 22 too, 0.9475.
     assert "Accuracy 0.949 [" in found.sentences[1] and "2 of 3 fresh seeds" in found.sentences[1]

@@ -282,7 +282,7 @@ BY = ("--label", "y", "--probs", "p_*")
         ({**PROBS_OF, "y": LABELS}, BY, "holds numbers, and the columns are named by words. List"),
         ({**NUMBERED, "y": LABELS}, BY, "numbered 1 to 3; labels count from 0. Count classes"),
         ({**GAPS, "y": LABELS}, BY, "class 2 has no column, or two; labels count from 0."),
-        ({**NUMBERED, "y": WORDS}, BY, "has no column: the classes are 1, 2, 3. Put * where the"),
+        ({**NUMBERED, "y": WORDS}, BY, "has no column: the classes are 1, 2, 3. Put * in place"),
         ({**PROBS_OF, "p_y": WORDS}, ("--label", "p_y", "--probs", "p_*"), "matches the column"),
         ({**PROBS_OF, "y": WORDS}, ("--label", "y", "--probs", "q_*"), "'q_*' matches no column."),
         ({**PROBS_OF, "y": WORDS}, ("--label", "y", "--probs", "p_c*"), "matches one column. Name"),

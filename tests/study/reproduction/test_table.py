@@ -224,7 +224,7 @@ def test_a_table_of_ones_own(tmp_path: Path) -> None:
     [
         ({"titel": "x"}, "titel: there is no key 'titel'. Did you mean 'title'?"),
         ({"title": None}, "title: is missing. A table needs title, "),
-        ({"studies": [{"name": "smal"}]}, "studies[0].name: there is no smal.yaml beside"),
+        ({"studies": [{"name": "smal"}]}, "studies[0].name: there is no smal.yaml next to"),
         ({"studies": [{"name": "small"}] * 2}, "studies[1].name: 'small' is listed twice"),
         ({"columns": {"T": {"metric": "temperature"}}}, "columns.T.after: is missing: temperature"),
         ({"columns": {"T": {"metrik": "ece"}}}, "metrik: Column has no 'metrik'. Did you mean"),
