@@ -81,7 +81,12 @@ def trials(
     elif epochs:
         _epochs(opened, file, as_json)
     elif as_json:
-        print_json(trial_rows(opened))
+        # state_former: as the state was called before.
+        former = {"excluded": "set_aside"}
+        rows = trial_rows(opened)
+        print_json(
+            [{**row, "state_former": former.get(str(row["state"]), row["state"])} for row in rows]
+        )
     elif file is not None:
         rows = trial_rows(opened)
         write_csv(

@@ -89,11 +89,11 @@ def said(old: Path, study: str, command: str) -> Any:
 def check_said(now: Any, then: Any, where: str) -> None:
     """All that was said then is said now, with its value; of sentences, the
     numbers. More may be said. The intervals of calibration errors, which have a floor, are by
-    another rule now."""
+    another rule now. A code that is another now is said beside it, as KEY_former."""
     if isinstance(then, dict):
         for key, value in then.items():
             if key not in ("low", "high") or "floor" not in now:
-                check_said(now[key], value, f"{where}: {key}")
+                check_said(now.get(f"{key}_former", now[key]), value, f"{where}: {key}")
     elif isinstance(then, list):
         assert len(now) == len(then), where
         for place, value in enumerate(then):
