@@ -87,6 +87,11 @@ def count_states(planned: int, states: Iterable[str]) -> Counts:
     return {"planned": planned, **counts}
 
 
+def plain_counts(counts: Counts) -> Counts:
+    """For JSON: `set_aside` is what `excluded` was called, for one version."""
+    return {**counts, "set_aside": counts["excluded"]}
+
+
 def summed(counts: Iterable[Counts]) -> Counts:
     """The counts of several methods together."""
     total = Counter(dict.fromkeys(("planned", *WORDS), 0))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
+from study.analysis.states import plain_counts
 from study.store.files import BACKUP
 
 SHOWN = 3  # problems of a trial in a message
@@ -85,4 +86,5 @@ class AuditReport:
         return self.states["planned"]
 
     def to_json(self) -> dict[str, object]:
-        return {**asdict(self), "planned": self.planned, "clean": self.clean}
+        states = plain_counts(self.states)
+        return {**asdict(self), "states": states, "planned": self.planned, "clean": self.clean}

@@ -28,7 +28,13 @@ def status(study: str, storage: str | None, as_json: bool) -> None:
     elsewhere.
     """
     from study.analysis.stalled import stalled, stalled_lines
-    from study.analysis.states import saved_line, snapshot, stopped_line, summed
+    from study.analysis.states import (
+        plain_counts,
+        saved_line,
+        snapshot,
+        stopped_line,
+        summed,
+    )
     from study.store.confirmed import RESTORE, missing_confirmation
     from study.store.extensions import mended_code
     from study.store.home import away_from_home
@@ -44,9 +50,7 @@ def status(study: str, storage: str | None, as_json: bool) -> None:
     if as_json:
         plain = {
             "name": opened.name,
-            "methods": {  # set_aside: what `excluded` was called
-                label: {**each, "set_aside": each["excluded"]} for label, each in now.counts.items()
-            },
+            "methods": {label: plain_counts(each) for label, each in now.counts.items()},
             "stalled": {each.label: asdict(each) for each in found},
             "confirmation_missing": missing,
             "spending": spending_plain(opened, now.records),
