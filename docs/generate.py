@@ -52,13 +52,13 @@ def _commands() -> str:
             for name in names:
                 command = calstudy.get_command(group, name)
                 assert command is not None
-                shown = _help(command, f"calstudy {name}")
+                shown = _help(command, name, group)
                 parts.append(f"### calstudy {name}\n\n```\n{shown}\n```")
     return "\n\n".join(parts)
 
 
-def _help(command: click.Command, name: str) -> str:
-    with click.Context(command, info_name=name, terminal_width=100) as context:
+def _help(command: click.Command, name: str, group: click.Context | None = None) -> str:
+    with click.Context(command, group, name, terminal_width=100) as context:
         text = command.get_help(context)
     return "\n".join(line.rstrip() for line in text.splitlines())
 
