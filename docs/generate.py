@@ -45,22 +45,21 @@ def pages() -> dict[str, str]:
 
 def _commands() -> str:
     """Every command: what it does, and its options."""
-    parts = ["# Commands", f"```\n$ calstudy --help\n{_help(calstudy, 'calstudy')}\n```"]
-    with click.Context(calstudy, info_name="calstudy") as group:
+    settings = {**calstudy.context_settings, "info_name": "calstudy", "terminal_width": 100}
+    with click.Context(calstudy, **settings) as group:
+        parts = ["# Commands", f"```\n$ calstudy --help\n{_help(group)}\n```"]
         for title, names in GROUPS.items():
             parts.append(f"## {title}")
             for name in names:
                 command = calstudy.get_command(group, name)
                 assert command is not None
-                shown = _help(command, name, group)
-                parts.append(f"### calstudy {name}\n\n```\n{shown}\n```")
+                with click.Context(command, group, name, terminal_width=100) as context:
+                    parts.append(f"### calstudy {name}\n\n```\n{_help(context)}\n```")
     return "\n\n".join(parts)
 
 
-def _help(command: click.Command, name: str, group: click.Context | None = None) -> str:
-    with click.Context(command, group, name, terminal_width=100) as context:
-        text = command.get_help(context)
-    return "\n".join(line.rstrip() for line in text.splitlines())
+def _help(context: click.Context) -> str:
+    return "\n".join(line.rstrip() for line in context.get_help().splitlines())
 
 
 def _keys(schema: Schema) -> str:
