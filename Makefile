@@ -55,7 +55,7 @@ reference: .venv/installed-for-tests  ## write docs/reference and the schema of 
 
 docs: .venv/installed-for-docs  ## build the site in build/docs, with pictures of the demo study, which it trains once
 	$(BIN)/python docs/pictures.py
-	$(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 chaos: .venv/installed-for-tests  ## 400 faults at random moments; writes benchmarks/results/chaos.jsonl (hours; root)
 	$(BIN)/python -m benchmarks.chaos
