@@ -68,6 +68,7 @@ def test_a_study_is_counted_goes_on_and_refuses_another_meaning(ran: Ran) -> Non
             planned=3,
             complete=3,
             excluded=0,
+            set_aside=0,  # what it was called
             pruned=0,
             failed=0,
             running=0,
