@@ -25,8 +25,6 @@ WRITTEN = sorted(
 LONGEST = 30  # words of a sentence
 # A value with its interval is one number: `.018 [.007, .030]`.
 NUMBER = re.compile(r"(?<![\w./-])[+-]?\d*[.,]?\d[\d,.]*(?:%| \[[^\]]*\])?(?![\w-])")
-# Sentences that may be longer, or have more numbers, by how they begin.
-EXCEPTIONS: tuple[str, ...] = ()
 
 
 def names(pages: list[Path]) -> list[str]:
@@ -53,15 +51,9 @@ def test_a_sentence_is_read_once(page: Path) -> None:
     long = []
     for each in sentences(page.read_text()):
         numbers = NUMBER.findall(each)
-        if (len(each.split()) > LONGEST or len(numbers) > 2) and not each.startswith(EXCEPTIONS):
+        if len(each.split()) > LONGEST or len(numbers) > 2:
             long.append(f"{len(each.split())} words, {len(numbers)} numbers: {each}")
     assert not long
-
-
-def test_the_exceptions_are_few() -> None:
-    every = [each for page in WRITTEN for each in sentences(page.read_text())]
-    assert len(EXCEPTIONS) <= 20
-    assert all(any(each.startswith(begin) for each in every) for begin in EXCEPTIONS)
 
 
 def test_all_pages_are_short_enough_to_finish() -> None:

@@ -169,8 +169,8 @@ def evaluate(
     FILE is a csv or parquet file, or an npz. By default its columns are label, and logit_0,
     logit_1, ... or prob_0, prob_1, ..., of an npz the arrays labels [N], and logits or probs
     [N, K], of maps [N, H, W] and [N, K, H, W]; --label, --probs, --logits and --score name others.
-    If labels are words, a class is what * of the pattern stands for; if they are numbers, classes
-    count from 0, in the order of the columns' numbers. `group` (npz: groups), or the column of
+    If labels are words, * in the pattern matches the class; if they are numbers, classes count from
+    0, in the order of the columns' numbers. `group` (npz: groups), or the column of
     --group, says which samples belong together.
 
     Shows accuracy, NLL, Brier score and ECE with 95% intervals, and whether to use a temperature,

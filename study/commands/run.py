@@ -65,8 +65,8 @@ def run(
 ) -> None:
     """Run the trials that are still missing.
 
-    SPEC is a file. A STUDY that has begun is named by its folder, its study.yaml or its name under
-    the storage; it goes on as it was recorded, without SPEC.
+    SPEC is a file. To go on with a STUDY as it was recorded, name its folder, its study.yaml or its
+    name under the storage instead.
 
     To resume after an interruption (exit code 75), run the same command again; every trial is
     counted once. The code is 75 too if MLflow lacks something at the end: the next run only uploads

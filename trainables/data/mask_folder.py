@@ -29,9 +29,9 @@ NAMES = "classes.txt"
 class MaskFolder(MaskFiles):
     """PATH/images and PATH/masks; an image and its mask have one name, up to its ending.
 
-    Which images a split has stands in PATH/train.txt, validation.txt (valid, val, dev) and
-    test.txt, a name on each line; with only train and validation, the latter becomes the sealed
-    test split. `splits` names other files. Without such files, all images are train.
+    PATH/train.txt, validation.txt (valid, val, dev) and test.txt list the images of each split, a
+    name on each line; with only train and validation, the latter becomes the sealed test split.
+    `splits` names other files. Without such files, all images are train.
     """
 
     splits: dict[str, str] | None = text(
