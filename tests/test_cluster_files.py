@@ -1,5 +1,5 @@
 """cluster.yaml and its sibling for AWS against Ray's own schema; and cluster.yaml
-raised, used and torn down."""
+raised from a clone, used and torn down."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,34 +19,39 @@ from typing import Any
 import pytest
 import yaml
 
-from study.machines.wheel import installed_wheel
+from study.machines.cluster_files import filled
 from tests.hosts import CHECKOUT, Host, Process, network
 from tests.patience import wait_until
 from tests.recipes import blocks
 
-LOCAL, AWS = CHECKOUT / "cluster.yaml", CHECKOUT / "study/templates/aws.yaml"
+LOCAL = CHECKOUT / "cluster.yaml"
 
 
 # ---- what Ray says of the files ------------------------------------------------------------------
 
 
-@pytest.fixture(params=[LOCAL, AWS], ids=["local", "aws"])
+@pytest.fixture(params=["local.yaml", "aws.yaml"])
 def config(request: pytest.FixtureRequest) -> dict[str, Any]:
     """As `ray up` fills it out; Ray's schema refuses a key it does not know and
     a value of another kind."""
     from ray.autoscaler._private.util import prepare_config, validate_config
 
-    filled: dict[str, Any] = prepare_config(yaml.safe_load(request.param.read_text()))
-    validate_config(filled)
-    return filled
+    text = filled(request.param, wheel="calstudy.whl")
+    config: dict[str, Any] = prepare_config(yaml.safe_load(text))
+    validate_config(config)
+    return config
 
 
-def test_ray_takes_it_and_it_carries_the_wheel(config: dict[str, Any]) -> None:
-    carried = {path for path in config["file_mounts"].values() if not path.startswith("~")}
-    wheel = installed_wheel().name
-    assert carried == {wheel, f"{wheel}.sha256"}
-    installed = " ".join(config["setup_commands"])
-    assert "sha256sum --check" in installed and f"./{wheel}" in installed
+def test_a_clone_mounts_what_it_is_installed_from() -> None:
+    """Each at its own place, and nothing that git does not know."""
+    mounts = yaml.safe_load(LOCAL.read_text())["file_mounts"]
+    del mounts["~/.ray/auth_token"]
+    assert mounts == {f"~/calstudy/code/{path}": path for path in mounts.values()}
+    pyproject = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
+    packages = pyproject["tool"]["setuptools"]["packages"]["find"]["include"]
+    needed = {package.rstrip("*") for package in packages} | {"pyproject.toml", "README.md"}
+    # study/templates/local.yaml is a link to cluster.yaml.
+    assert {*mounts.values()} == needed | {"LICENSE", "cluster.yaml"}
 
 
 def test_what_has_no_password_listens_on_loopback_alone(config: dict[str, Any]) -> None:
@@ -134,10 +141,16 @@ def switched_on(host: Host, disk: Path | None = None) -> None:
 
 
 def serve_ssh(host: Host, public_key: str) -> None:
-    """sshd, for the user's key; and most of what the one command that downloads would make."""
+    """sshd, for the user's key; and an environment where pip, which has no way out here, finds
+    what it would download."""
     script = f"""
     mkdir -m 700 .ssh && echo '{public_key.strip()}' >.ssh/authorized_keys
-    mkdir calstudy && ln -s {sys.prefix} calstudy/env
+    {sys.executable} -m venv --without-pip calstudy/env && cd calstudy/env
+    echo {sysconfig.get_path("purelib")} >$(echo lib/python*/site-packages)/downloaded.pth
+    for tool in pip ray mlflow; do
+        sed "1s|.*|#!$PWD/bin/python|" {sys.prefix}/bin/$tool >bin/$tool && chmod 755 bin/$tool
+    done
+    printf '[global]\nno-index = true\nno-build-isolation = false\n' >pip.conf
     """
     as_user(host, script)
     host.run(
@@ -184,27 +197,32 @@ def in_background(host: Host, command: str) -> Iterator[Process]:
         process.kill()
 
 
-def write_cluster_file(site: Site) -> None:
-    """What `init local` writes, with the marked lines changed and no other."""
-    as_user(site.laptop, "calstudy init local")
-    (digests,) = site.disk.glob("*.sha256")
-    for machine in (site.head, *site.workers):  # it is installed already
-        as_user(machine, f"echo '{digests.read_text().strip()}' >calstudy/installed")
+def write_clone(site: Site) -> list[str]:
+    """What cluster.yaml mounts of a clone, in the user's folder `clone`, with its marked lines
+    changed and no other; the commands of its first lines."""
+    clone = site.disk / "clone"
+    clone.mkdir()
+    for path in yaml.safe_load(LOCAL.read_text())["file_mounts"].values():
+        if not path.startswith("~"):
+            copied = shutil.copytree if (CHECKOUT / path).is_dir() else shutil.copy
+            copied(CHECKOUT / path, clone / path)
     changes = {
         "head_ip: 192.0.2.10": f"head_ip: {site.head.address}",
         "[192.0.2.11, 192.0.2.12]": f"[{', '.join(worker.address for worker in site.workers)}]",
         "ssh_user: ubuntu": f"ssh_user: {USER}",
         "/srv/calstudy": str(site.storage),
     }
-    assert (site.disk / "cluster.yaml").read_text() == LOCAL.read_text()
     lines = LOCAL.read_text().splitlines()
+    commands = [line[4:] for line in lines if line.startswith("#   ")]
     for number, line in enumerate(lines):
         if "# <-" in line:
             for old, new in changes.items():
                 lines[number] = lines[number].replace(old, new)
-    (site.disk / "cluster.yaml").write_text("\n".join(lines))
-    as_user(site.laptop, "mkdir mine")
-    (site.disk / "mine" / "mine.yaml").write_text(STUDY)
+    (clone / "cluster.yaml").write_text("\n".join(lines))
+    (clone / "mine").mkdir()
+    (clone / "mine" / "mine.yaml").write_text(STUDY)
+    subprocess.run(["chown", "-R", f"{UID}:{UID}", str(clone)], check=True)
+    return commands
 
 
 @pytest.mark.slow
@@ -213,36 +231,39 @@ def test_raised_used_and_torn_down(site: Site) -> None:
     """ray up, ray job submit, the laptop's power fails, status, pareto, laptop on, export,
     ray down.
 
-    All of it is really run but one command: the hosts have no way out, so that
-    `pip install` finds its work done.
+    All of it is really run; the hosts have no way out, so that pip finds what we have installed.
     """
     laptop, head, workers = site.laptop, site.head, site.workers
-    write_cluster_file(site)
+    setting, *commands = write_clone(site)
+    assert len(commands) == 2
     laptop.hide(site.storage)
-    as_user(laptop, "umask 077; ray get-auth-token --generate; ray up -y cluster.yaml")
+    as_user(laptop, "\n".join(["cd clone", setting, *commands]), timeout=240)
     wait_until(
         lambda: all(worker.pids("raylet/raylet") for worker in workers), 90, "Ray on the workers"
     )
     wait_until(
-        lambda: "3 local.cluster.node" in as_user(laptop, "ray exec cluster.yaml 'ray status'"),
+        lambda: "3 local.cluster.node" in on_head(laptop, "ray status"),
         240,
         "3 nodes",
     )
     for host in (laptop, head, *workers):
         assert as_user(host, "stat -c %a ~/.ray/auth_token").strip() == "600"
-    check_tracking(head)
+    for machine in (head, *workers):
+        where = ". calstudy/env.sh; python -c 'import study; print(study.__file__)'"
+        assert as_user(machine, where).strip() == f"{HOME}/calstudy/code/study/__init__.py"
+    check_tracking(head, ["127.0.0.1:5000", "127.0.0.1:8265"])
 
     page = CHECKOUT / "docs" / "how-to" / "use-your-machines.md"
     (submit,) = [one for one in blocks(page) if "-- exec" in one]
     submit = submit.replace("/srv/calstudy", str(site.storage))
-    with in_background(laptop, "ray dashboard cluster.yaml"):
+    with in_background(laptop, "ray dashboard clone/cluster.yaml"):
         reached = ["bash", "-c", "</dev/tcp/127.0.0.1/8265"]
         wait_until(
             lambda: laptop.run(reached, check=False).returncode == 0,
             60,
             "the job server through ssh",
         )
-        told = as_user(laptop, f"cd mine && {submit}")
+        told = as_user(laptop, f"cd clone/mine && {submit}")
         assert "submitted successfully" in told
         laptop.kill()
     wait_until(lambda: bool(head.pids("calstudy run")), 60, "the driver on the head")
@@ -255,19 +276,19 @@ def test_raised_used_and_torn_down(site: Site) -> None:
     switched_on(laptop, site.disk)
     laptop.hide(site.storage)
     export = "calstudy export mine --name mine --alias champion"
-    assert "registered models:/mine/1" in as_user(laptop, f"ray exec cluster.yaml '{export}'")
-    assert head.pids("mlflow server") and head.pids("gcs_server")
-    as_user(laptop, "ray down -y cluster.yaml")
-    wait_until(
-        lambda: not head.pids("mlflow") and not head.pids("ray/"),
-        30,
-        "the end of the head's processes",
-    )
+    assert "registered models:/mine/1" in on_head(laptop, export)
+    assert head.pids("gcs_server")
+    as_user(laptop, "ray down -y clone/cluster.yaml")
+    wait_until(lambda: not head.pids("ray/"), 30, "the end of Ray on the head")
+    check_tracking(head, ["127.0.0.1:5000"])
 
 
-def check_tracking(head: Host) -> None:
-    """MLflow and the dashboard are on the head's loopback; MLflow refuses who names another
-    host."""
+def on_head(laptop: Host, command: str) -> str:
+    return as_user(laptop, f"ray exec clone/cluster.yaml '{command}'")
+
+
+def check_tracking(head: Host, expected: list[str]) -> None:
+    """What listens is on the head's loopback; MLflow refuses who names another host."""
 
     def places() -> list[str]:
         lines = head.run(["ss", "-Hltn"]).stdout.splitlines()
@@ -277,8 +298,8 @@ def check_tracking(head: Host) -> None:
             if place.endswith((":5000", ":8265"))
         )
 
-    wait_until(lambda: len(places()) >= 2, 60, "MLflow and the dashboard on the head")
-    assert places() == ["127.0.0.1:5000", "127.0.0.1:8265"]
+    wait_until(lambda: len(places()) == len(expected), 60, f"{expected} on the head")
+    assert places() == expected
     ask = (
         "import http.client, sys; asked = http.client.HTTPConnection('127.0.0.1',"
         " 5000)\nasked.request('GET', '/api/2.0/mlflow/experiments/search?max_results=1',"

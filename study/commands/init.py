@@ -117,11 +117,10 @@ def init(
         sys.stdout.write(written.text)
         return
     contents = {written.file: written.text.encode(), **written.beside}
+    if (wheel := written.wheel) is not None:
+        contents[str(Path(written.file).with_name(wheel.name))] = wheel.content
     for name, content in contents.items():
-        _refuse_if_there(Path(name), content, written.wheel is not None)
-    if written.wheel is not None:
-        for beside in _write_wheel(written.wheel, Path(written.file).parent):
-            console.say(f"wrote {beside}")
+        _refuse_if_there(Path(name), content, wheel is not None)
     for name, content in contents.items():
         if not Path(name).exists():
             write_output(Path(name), content)
@@ -131,29 +130,13 @@ def init(
 
 
 def _refuse_if_there(file: Path, content: bytes, with_wheel: bool) -> None:
-    """The very content of a file that installs a wheel may be: its wheel may not."""
+    """The very content may be, with a wheel: several files install the same one."""
     if not (file.is_symlink() or file.exists()):
         return
     if with_wheel and file.is_file() and file.read_bytes() == content:
         return
-    raise UserError(f"{file}: is there already", "Move it away, or name another with --output.")
-
-
-def _write_wheel(wheel: Wheel, folder: Path) -> list[Path]:
-    """The wheel, and its SHA-256 beside it as `sha256sum` has it; what was written. Raises
-    UserError if a wheel of other code is there."""
-    contents = {
-        folder / wheel.name: wheel.content,
-        folder / f"{wheel.name}.sha256": f"{wheel.sha256}  {wheel.name}\n".encode(),
-    }
-    new = [path for path in contents if not path.exists()]
-    for path, content in contents.items():
-        if path not in new and path.read_bytes() != content:
-            found = f"{path}: is there already, of other code"
-            raise UserError(found, "Move it and its wheel away, and run this again.")
-    for path in new:
-        write_output(path, contents[path])
-    return new
+    mend = "Move it away." if with_wheel else "Move it away, or name another with --output."
+    raise UserError(f"{file}: is there already", mend)
 
 
 # ---- kinds ---------------------------------------------------------------------------------------
@@ -257,24 +240,26 @@ def _docker(options: Options) -> Written:
 
 
 def _local(options: Options) -> Written:
-    return _for_ray_up(options, "cluster.yaml")
+    from study.machines.cluster_files import cluster_of_wheel
+
+    return _for_ray_up(options, "cluster.yaml", cluster_of_wheel)
 
 
 def _aws(options: Options) -> Written:
     from study.machines.cluster_files import filled
 
-    found = _for_ray_up(options, "aws.yaml")
+    found = _for_ray_up(options, "aws.yaml", lambda wheel: filled("aws.yaml", wheel=wheel))
     policy = str(Path(found.file).with_name(HEAD_POLICY))
     return replace(found, beside={policy: filled(HEAD_POLICY).encode()})
 
 
-def _for_ray_up(options: Options, default: str) -> Written:
-    from study.machines.cluster_files import filled
+def _for_ray_up(options: Options, default: str, text: Callable[[str], str]) -> Written:
+    """text: the file's, by the name of the wheel that it installs."""
     from study.machines.wheel import installed_wheel
 
-    file = options.file(default)
+    file, wheel = options.file(default), installed_wheel()
     then = (f"change the lines marked <- in {quote(file)}", f"ray up -y {quote(file)}")
-    return Written(file, filled(f"{options.kind}.yaml"), then, wheel=installed_wheel())
+    return Written(file, text(wheel.name), then, wheel=wheel)
 
 
 KINDS: dict[str, Callable[[Options], Written]] = {

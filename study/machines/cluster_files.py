@@ -58,6 +58,16 @@ def filled(template: str, **values: object) -> str:
     return re.sub(r"\{\{(\w+)\}\}", lambda found: str(values[found[1]]), text)
 
 
+def cluster_of_wheel(wheel: str) -> str:
+    """A clone's cluster.yaml, which mounts and installs a wheel in place of the clone's files."""
+    text = filled("local.yaml")
+    text = re.sub(r"(  ~/calstudy/code/.+\n)+", f"  ~/calstudy/code/{wheel}: {wheel}\n", text)
+    # pip leaves an installed wheel of the same version as it is, if not told to.
+    install = (f"--force-reinstall --no-deps ./{wheel}", f"'./{wheel}[cluster]'")
+    anew = "".join(f"  - cd ~/calstudy/code && pip install {words}\n" for words in install)
+    return re.sub(r".+ --editable .+\n", anew, text)
+
+
 # ---- what a node must offer ----------------------------------------------------------------------
 
 

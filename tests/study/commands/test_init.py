@@ -192,11 +192,28 @@ def test_what_installs_the_wheel_lies_beside_it(folder: Path) -> None:
     assert f'"{digest}  /tmp/{name}"' in (folder / "Dockerfile").read_text()
     told = here("init", "local").splitlines()
     assert told[0] == "wrote cluster.yaml"  # the wheel is there already
-    assert (folder / "cluster.yaml").read_text() == (CHECKOUT / "cluster.yaml").read_text()
     assert "wrote" not in here("init", "local")  # of the same text, and the same code
-    subprocess.run(["sha256sum", "--check", f"{name}.sha256"], check=True)
     (folder / name).write_bytes(b"of other code")
-    assert refused("aws").startswith(f"{name}: is there already, of other code.")
+    assert refused("aws") == f"{name}: is there already. Move it away."
+
+
+def test_an_installed_package_has_the_cluster_file_of_a_clone(folder: Path) -> None:
+    """But for the wheel, which is mounted and installed in place of the clone's files."""
+    here("init", "local")
+    mine = yaml.safe_load((folder / "cluster.yaml").read_text())
+    clone = yaml.safe_load((CHECKOUT / "cluster.yaml").read_text())
+    wheel = installed_wheel().name
+    mounts = mine.pop("file_mounts")
+    assert mounts.pop(f"~/calstudy/code/{wheel}") == wheel
+    assert mounts.items() < clone.pop("file_mounts").items()
+    *before, editable = clone.pop("setup_commands")
+    assert editable == "cd ~/calstudy/code && pip install --editable '.[cluster]'"
+    assert mine.pop("setup_commands") == [
+        *before,
+        f"cd ~/calstudy/code && pip install --force-reinstall --no-deps ./{wheel}",
+        f"cd ~/calstudy/code && pip install './{wheel}[cluster]'",
+    ]
+    assert mine == clone
 
 
 # ---- every kind ----------------------------------------------------------------------------------
@@ -248,7 +265,7 @@ def test_each_file_is_whole_and_our_parser_knows_its_commands(folder: Path, kind
         commands += re.findall(r"(?:#  +| # |: |`)(calstudy [a-z]+ [^#`$:\n]+)(?![^`\n]*\$)", text)
     for line in commands:
         checked_words(line.partition("  ")[0])  # what it does stands beside it
-    assert commands or kind in ("slurm", "docker")
+    assert commands or kind in ("slurm", "docker", "local")
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("study", "embeddings")])

@@ -59,7 +59,7 @@ def config(aws: None) -> dict[str, Any]:
     iam.create_instance_profile(InstanceProfileName="calstudy-head")
     iam.add_role_to_instance_profile(InstanceProfileName="calstudy-head", RoleName="calstudy-head")
     image = ec2.describe_images()["Images"][0]["ImageId"]
-    text = filled("aws.yaml").replace("sg-00000000000000000", group)
+    text = filled("aws.yaml", wheel="calstudy.whl").replace("sg-00000000000000000", group)
     plain = yaml.safe_load(text.replace("ami-00000000000000000", image))
     prepared: dict[str, Any] = prepare_config(plain)
     validate_config(prepared)
@@ -147,7 +147,7 @@ def come_and_go(config: dict[str, Any], statement: dict[str, Any]) -> int:
 
 def test_mlflows_database_is_copied_to_the_storage(tmp_path: Path) -> None:
     """The loop of the head's command, with its minute shortened."""
-    kinds = yaml.safe_load(filled("aws.yaml"))["head_start_ray_commands"]
+    kinds = yaml.safe_load(filled("aws.yaml", wheel="calstudy.whl"))["head_start_ray_commands"]
     (command,) = (each for each in kinds if "mlflow server" in each)
     script = command.split('python -c "')[1].split('"; done')[0].replace('\\"', '"')
     home, storage = tmp_path / "home", tmp_path / "storage"
