@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from benchmarks import throughput
 from benchmarks.gpu.cases import case
+from search_spaces import strict_yaml
 from trainables import methods, models
 from trainables.config import TrialConfig
 from trainables.loading.cache import load_split
@@ -41,11 +42,13 @@ from trainables.training.learner import Learner
 Found = dict[str, Any]
 Options = argparse.Namespace
 
+FLIPPED = {"augment": "crop_flip"}
+
 
 def learner(
-    options: Options, device: str | None = None, augment: str = "crop_flip", **settings: Any
+    options: Options, device: str | None = None, data: Mapping[str, Any] = FLIPPED, **settings: Any
 ) -> Learner:
-    """Of the data given, cropped and flipped."""
+    """Of the images given; data: what else a spec says of them."""
     os.environ.setdefault("CALSTUDY_CACHE", str(options.state / "cache"))
     source = (
         {"name": "digits"}
@@ -53,7 +56,7 @@ def learner(
         else {"name": "parquet", "path": os.path.abspath(options.data)}
     )
     plain = {
-        "data": {**source, "augment": augment, "validation": 0.1},
+        "data": {**source, "validation": 0.1, **data},
         "model": "cnn",
         "method": "cross_entropy",
         "capture": "on",
@@ -579,17 +582,12 @@ def accuracy(options: Options) -> Found:
     }
 
 
-# study/specs/cifar10_fast.yaml
-FAST: dict[str, Any] = {
-    "model": "airbench",
-    "optimizer": {
-        **{"name": "sgd", "lr": 0.05, "momentum": 0.85, "nesterov": True, "weight_decay": 0.01},
-        **{"bias_lr_factor": 64, "schedule": "triangular"},
-    },
-    "batch_size": 256,
-    "epochs": 10,
-    "precision": "bfloat16",
-}
+def fast_recipe() -> Found:
+    """study/specs/cifar10_fast.yaml, but for where its images come from."""
+    spec = strict_yaml.read(Path(__file__).parents[2] / "study" / "specs" / "cifar10_fast.yaml")
+    recipe = {name: spec[name] for name in ("model", "optimizer", "batch_size", "epochs")}
+    data = {name: spec["data"][name] for name in ("augment", "padding")}
+    return {**recipe, "data": data, "precision": "bfloat16"}  # as `auto` on a GPU
 
 
 def whole_trial(options: Options, **settings: Any) -> Found:
@@ -621,22 +619,14 @@ def trials(options: Options) -> Found:
 
     The first, which captures, is not counted.
     """
-    on_images = {
-        "crop_alternating_flip": FAST,
-        "crop_flip": {"model": "resnet18", "precision": "bfloat16"},
-    }
+    resnet = {"model": "resnet18", "epochs": 16, "optimizer": {"lr": 0.2, "schedule": "one_cycle"}}
+    recipes = {"fast recipe": fast_recipe(), "ResNet-18": {**resnet, "precision": "bfloat16"}}
     found: Found = {}
-    for augment, settings in on_images.items():
+    for name, settings in recipes.items():
         if options.small:
-            small = {
-                "epochs": 1,
-                "model": {"name": "airbench", "width": 4} if settings is FAST else "cnn",
-            }
-            settings = {**settings, **small, "batch_size": 64}
-        elif settings is not FAST:
-            settings = {**settings, "epochs": 16, "optimizer": {"lr": 0.2, "schedule": "one_cycle"}}
-        name = "fast recipe" if augment == "crop_alternating_flip" else "ResNet-18"
-        train = partial(whole_trial, options, augment=augment, **settings)
+            small = {"name": "airbench", "width": 4} if name == "fast recipe" else "cnn"
+            settings = {**settings, "epochs": 1, "model": small, "batch_size": 64}
+        train = partial(whole_trial, options, **settings)
         runs = [
             case(options, "trials", f"{name} {number}", partial(train, number=number))
             for number in range(3 if options.small else 6)

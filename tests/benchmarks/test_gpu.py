@@ -18,7 +18,7 @@ from benchmarks.gpu import __main__ as gpu
 from benchmarks.gpu import stages
 from benchmarks.gpu.cases import case
 from benchmarks.gpu.expected import EXPECTED, judged
-from search_spaces import strict_yaml
+from study.schema.reading import read_spec
 from tests import simulated_graph
 from tests.study import command_line
 from trainables import methods
@@ -133,8 +133,15 @@ def test_what_was_expected_stands_beside_what_was_found() -> None:
 def test_trials_are_timed_whole_by_the_fast_recipe(here: argparse.Namespace) -> None:
     found = stages.trials(here)
     assert set(found) == {"fast recipe", "ResNet-18"} and found["fast recipe"]["trials/h"] > 0
-    spec = strict_yaml.read(ROOT / "study" / "specs" / "cifar10_fast.yaml")
-    assert {name: spec[name] for name in stages.FAST} == {**stages.FAST, "precision": "auto"}
+
+
+def test_the_fast_recipe_is_its_spec(here: argparse.Namespace) -> None:
+    """Its shifts are of 2 pixels, not of an eighth of an image, as they were once."""
+    spec = read_spec(ROOT / "study" / "specs" / "cifar10_fast.yaml")
+    config = stages.learner(here, **stages.fast_recipe()).config
+    for name in ("model", "optimizer", "batch_size", "epochs"):
+        assert getattr(config, name) == getattr(spec, name)
+    assert (config.data.augment, config.data.padding) == ("crop_alternating_flip", 2)
 
 
 def test_airbench_is_left_out_without_a_gpu(here: argparse.Namespace) -> None:
