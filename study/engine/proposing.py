@@ -70,6 +70,9 @@ class Proposer:
         self._best: dict[str, float] = {}
         self._views: dict[str, dict[int, FrozenTrial]] = {label: {} for label in self._spaces}
         self._records: dict[str, dict[int, TrialRecord]] = {label: {} for label in self._spaces}
+        # By how much a method's trials violate each rule where `_relative_to` is the best.
+        self._violations: dict[str, dict[int, dict[str, float]]] = {}
+        self._relative_to: dict[str, float] = {}
         self._drafts: dict[str, Future[Values]] = {}
         self._background: ThreadPoolExecutor | None = None
         for record in records:
@@ -79,6 +82,7 @@ class Proposer:
         """A trial as the ledger has it now. A failed one tells the sampler nothing."""
         view = self._views[record.label]
         view.pop(record.number, None)
+        self._violations.get(record.label, {}).pop(record.number, None)
         space = self._spaces[record.label]
         paths = space.searched_in(record.params)
         if record.state == "failed" or any(path not in record.params for path in paths):
@@ -137,10 +141,12 @@ class Proposer:
 
     def _view(self, label: str) -> list[FrozenTrial]:
         """The method's trials by number; with constraints, if one of them violates any."""
-        found = {
-            number: self._rules.violations(record.metrics, self._best)
-            for number, record in self._records[label].items()
-        }
+        if self._relative_to != self._best:
+            self._violations, self._relative_to = {}, self._best
+        found = self._violations.setdefault(label, {})
+        for number, record in self._records[label].items():
+            if number not in found:
+                found[number] = self._rules.violations(record.metrics, self._best)
         violated = sorted({name for each in found.values() for name, by in each.items() if by > 0})
         view = self._views[label]
         for number, each in found.items() if violated else ():
@@ -191,13 +197,29 @@ def sampler_for(sampler: Sampler, seed: int, space: Ranges, whens: Whens = NO_WH
 
             torch.set_num_threads(1)  # the cores are the trials'
             return GPSampler(seed=seed, n_startup_trials=start, warn_independent_sampling=False)
-        return TPESampler(seed=seed, multivariate=True, group=bool(whens), n_startup_trials=start)
+        if whens:
+            return TPESampler(seed=seed, multivariate=True, group=True, n_startup_trials=start)
+        return _TPEOfOneSpace(space, seed=seed, multivariate=True, n_startup_trials=start)
 
 
 def startup_trials(space: Ranges, whens: Whens = NO_WHENS) -> int:
     """Trials, defaults included, before a sampler uses results. Optuna's 10 would make a small
     study random search."""
     return max(2 * most_searched(space, whens), 1)
+
+
+class _TPEOfOneSpace(TPESampler):
+    """TPE where each trial has all of the space: Optuna compares the ranges of all trials, at every
+    proposal, to find out what they share."""
+
+    def __init__(self, space: Ranges, **options: Any) -> None:
+        super().__init__(**options)
+        self._shared = {path: of for path, of in sorted(space.items()) if not of.single()}
+
+    def infer_relative_search_space(
+        self, study: optuna.Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        return self._shared
 
 
 class _View(InMemoryStorage):
