@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from study.analysis.ranking import Ranking
 FEWEST = 10  # trials looked back on, at least
 PER_PARAMETER = 4  # trials for each searched hyperparameter, where these are more
 LITTLE = 0.01  # of the hypervolume
+MANY = 4  # methods that are said in one sentence together
 
 
 @dataclass(frozen=True)
@@ -64,22 +66,35 @@ def stalled(ranking: Ranking) -> list[Stalled]:
 
 
 def stalled_lines(found: Sequence[Stalled]) -> list[str]:
-    """A sentence for each, and how to spend less; empty for none."""
-    lines = []
-    for each in found:
-        added = "nothing" if each.added <= 0 else _about(100 * each.added, "%")
-        left = f"the {each.left:,} left" if each.left > 1 else "the one left"
-        cost = _about(each.hours, f" {each.device}-hours")
-        lines.append(
-            f"{each.label}: its last {each.last} trials added {added} to its hypervolume; {left}"
-            f" would cost {cost}."
-        )
+    """A sentence for each, or one for many, and how to spend less; empty for none."""
+    lines = [_of_many(found)] if len(found) >= MANY else [_of_one(each) for each in found]
     if begun := max((each.begun for each in found if each.begun < each.planned), default=0):
         lines.append(
             f"Nothing stops by itself. To train no more than {begun:,} trials of any method, end"
             f" the run and repeat it with `--trials {begun}`."
         )
     return lines
+
+
+def _of_one(each: Stalled) -> str:
+    added = "nothing" if each.added <= 0 else _about(100 * each.added, "%")
+    left = f"the {each.left:,} left" if each.left > 1 else "the one left"
+    return (
+        f"{each.label}: its last {each.last} trials added {added} to its hypervolume; {left} would"
+        f" cost {_about(each.hours, f' {each.device}-hours')}."
+    )
+
+
+def _of_many(found: Sequence[Stalled]) -> str:
+    hours: Counter[str] = Counter()
+    for each in found:
+        hours[each.device] += each.hours
+    costs = " and ".join(_about(hours[name], f" {name}-hours") for name in sorted(hours))
+    return (
+        f"the last trials of {len(found)} methods added less than 1% to their hypervolumes; the"
+        f" {sum(each.left for each in found):,} left would cost {costs}:"
+        f" {', '.join(each.label for each in found)}."
+    )
 
 
 def _about(value: float, unit: str) -> str:

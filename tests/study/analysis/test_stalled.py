@@ -130,6 +130,26 @@ def test_what_is_said_by_hand() -> None:
     ), "it has begun: fewer `trials` do not spare it"
 
 
+def test_many_methods_are_said_in_one_sentence() -> None:
+    """Each has 12 trials left of 36 s: 0.12 hours."""
+    labels = ["focal", "mbls", "brier", "mixup", "dece"]
+    for count in (3, 4, 5):
+        study = unwritten_study(labels[:count], trials=24, resources={"cpu": 1, "gpu": 0})
+        records = [
+            replace(record, label=label) for label in labels[:count] for record in example(0.0)
+        ]
+        lines = stalled_lines(stalled(Ranking(study, trials_of(records))))
+        *lines, _ = lines  # how to spend less
+        if count == 3:
+            assert [line.partition(":")[0] for line in lines] == labels[:3]
+        else:
+            assert lines == [
+                f"the last trials of {count} methods added less than 1% to their hypervolumes; the"
+                f" {12 * count} left would cost about {0.12 * count:.2g} CPU-hours:"
+                f" {', '.join(labels[:count])}."
+            ]
+
+
 def test_of_what_nothing_is_said() -> None:
     records = example(0.0)
     assert said(searched(24), records)
