@@ -11,11 +11,13 @@ study: .venv/installed  ## train the study of noisy digits, confirm it, draw fig
 	$(BIN)/calstudy run study/specs/noisy_digits.yaml --storage studies
 	$(BIN)/calstudy pareto noisy_digits --storage studies --bootstrap 1000
 	$(BIN)/calstudy confirm noisy_digits --storage studies
-	$(BIN)/calstudy figures noisy_digits --storage studies
-	$(BIN)/calstudy report noisy_digits --storage studies
-	$(BIN)/calstudy export noisy_digits --storage studies --name digits --alias champion
-	$(BIN)/calstudy verify models:/digits@champion --storage studies
-	$(BIN)/calstudy answer noisy_digits --storage studies
+	@# What only reads, in one process: most of a command is its imports.
+	$(BIN)/python -m study.several \
+		"figures noisy_digits --storage studies" \
+		"report noisy_digits --storage studies" \
+		"export noisy_digits --storage studies --name digits --alias champion" \
+		"verify models:/digits@champion --storage studies" \
+		"answer noisy_digits --storage studies"
 
 # One thread for each of pytest's processes: more of them wait for each other.
 test platform quick approve: export OMP_NUM_THREADS := 1
