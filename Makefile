@@ -12,7 +12,7 @@ study: .venv/installed  ## train the study of noisy digits, confirm it, draw fig
 	$(BIN)/calstudy pareto noisy_digits --storage studies --bootstrap 1000
 	$(BIN)/calstudy confirm noisy_digits --storage studies
 	@# What only reads, in one process: most of a command is its imports.
-	$(BIN)/python -m study.several \
+	$(BIN)/python -m calstudy.several \
 		"figures noisy_digits --storage studies" \
 		"report noisy_digits --storage studies" \
 		"export noisy_digits --storage studies --name digits --alias champion" \

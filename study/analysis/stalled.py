@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -86,7 +86,7 @@ def _of_one(each: Stalled) -> str:
 
 
 def _of_many(found: Sequence[Stalled]) -> str:
-    hours: Counter[str] = Counter()
+    hours: defaultdict[str, float] = defaultdict(float)
     for each in found:
         hours[each.device] += each.hours
     costs = " and ".join(_about(hours[name], f" {name}-hours") for name in sorted(hours))

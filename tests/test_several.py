@@ -1,11 +1,11 @@
-"""`python -m study.several`: each line is a command; the first that fails ends it with its code."""
+"""`python -m calstudy.several`: each line is a command; the first that fails ends it with its code."""
 
 import subprocess
 import sys
 
 
 def several(*lines: str) -> "subprocess.CompletedProcess[str]":
-    words = [sys.executable, "-m", "study.several", *lines]
+    words = [sys.executable, "-m", "calstudy.several", *lines]
     return subprocess.run(words, capture_output=True, text=True)
 
 

@@ -1,6 +1,6 @@
 """Several commands in one process, each with the imports of those before it:
 
-python -m study.several 'report digits' 'answer digits'
+python -m calstudy.several 'report digits' 'answer digits'
 """
 
 import shlex
