@@ -183,3 +183,43 @@ def test_a_trained_network_is_loaded_without_images(tmp_path: Path) -> None:
     with torch.no_grad():
         logits = classifier.logits(load_split(prepared, "validation").images)
     assert_close(logits, made.predict().logits, rtol=1e-4, atol=1e-4)
+
+
+def test_scaled_logits_are_a_smaller_head_that_learns_slower() -> None:
+    """By algebra (W' = s W): logits times s are those of a head that starts at s of its weights and
+    is trained at s^2 of the rate with 1 / s^2 of the decay."""
+    scale, rate, decay = 1 / 9, 0.5, 0.01
+    torch.manual_seed(0)
+    scaled = Airbench(width=4, logit_scale=scale).build((1, 8, 8), 10).double()
+    plain = Airbench(width=4).build((1, 8, 8), 10).double()
+    plain.load_state_dict(scaled.state_dict())
+    with torch.no_grad():
+        plain.head.weight.mul_(scale)
+    body = list(plain.features.parameters())
+    head = {"params": [plain.head.weight], "lr": rate * scale**2, "weight_decay": decay / scale**2}
+    words = {"lr": rate, "weight_decay": decay, "momentum": 0.85, "nesterov": True}
+    optimizers = [
+        torch.optim.SGD(scaled.parameters(), **words),
+        torch.optim.SGD([{"params": body}, head], **words),
+    ]
+    images, labels = torch.randn(32, 1, 8, 8).double(), torch.arange(32) % 10
+    for _ in range(6):
+        logits = [network(images) for network in (scaled, plain)]
+        assert_close(*logits)
+        for optimizer, found in zip(optimizers, logits, strict=True):
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(found, labels).backward()
+            optimizer.step()
+    assert_close(scaled.head.weight * scale, plain.head.weight)
+
+
+@pytest.mark.parametrize("method", ["mbls", "gamma_net", "meta_l2"])
+def test_methods_that_read_logits_or_the_head_train_with_scaled_logits(method: str) -> None:
+    model = {"name": "airbench", "width": 4, "logit_scale": 1 / 9}
+    data = {**SETTINGS["data"], "meta": 0.1}  # type: ignore[dict-item]
+    trained = learner(data=data, model=model, method=method, epochs=1)
+    while not trained.finished:
+        row = trained.train_epoch()
+    features = trained.network.features(torch.zeros(4, 1, 8, 8))
+    assert_close(trained.network.head(features), features @ trained.network.head.weight.T / 9)
+    assert 0 <= row["ece"] <= 1
