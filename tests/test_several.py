@@ -1,4 +1,4 @@
-"""`python -m calstudy.several`: each line is a command; the first that fails ends it with its code."""
+"""`python -m calstudy.several`: each line is a command; the first that fails ends them all."""
 
 import subprocess
 import sys
