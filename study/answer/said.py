@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from study.uncertainty.words import AS_GOOD, BETTER, UNDECIDED, WORSE
+from study.uncertainty.words import AS_GOOD, BETTER, FORMER, UNDECIDED, WORSE
 
 if TYPE_CHECKING:
     from study.answer.choice import Choice
@@ -23,7 +23,9 @@ VERDICTS = {
     WORSE: "worse",
     f"{BETTER} and {WORSE}": "better_and_worse",
 }
-FORMER: dict[str | None, str] = {"undecided": "not_told_apart"}  # what a code was called before
+FORMER_CODE: dict[str | None, str] = {
+    "undecided": "not_told_apart"
+}  # what a code was called before
 
 
 @dataclass(frozen=True)
@@ -114,8 +116,9 @@ class Answer:
             "model": self.model and {**self.model.to_plain(), "serves": self.serves},
             "default": self.default and self.default.to_plain(),
             "verdict": (verdict := self.verdict if self.model else None),
-            "verdict_former": FORMER.get(verdict, verdict),
+            "verdict_former": FORMER_CODE.get(verdict, verdict),
             "words": dict(self.words),
+            "words_former": {metric: FORMER.get(word, word) for metric, word in self.words.items()},
             "left_out": dict(self.left_out),
         }
 

@@ -17,7 +17,7 @@ from study.uncertainty.bootstrap import resampled_names, side_of
 from study.uncertainty.forms import finite, signed_ends
 from study.uncertainty.intervals import FRACTIONS, Interval, percent
 from study.uncertainty.resampling import Draws, differs, too_few
-from study.uncertainty.words import word_for
+from study.uncertainty.words import FORMER, word_for
 from trainables.metrics import AFTER_TEMPERATURE
 from trainables.outputs.given import array_of
 from trainables.outputs.predictions import Predictions
@@ -71,6 +71,7 @@ class Comparison:
                 "low": low,
                 "high": high,
                 "word": each.word,
+                "word_former": FORMER.get(each.word or "", each.word),
             }
         return {"num_samples": self.samples, "level": self.level, "differences": found}
 

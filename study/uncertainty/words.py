@@ -16,6 +16,7 @@ AS_GOOD = "as good"
 BETTER = "better"
 WORSE = "worse"
 UNDECIDED = "undecided"
+FORMER = {UNDECIDED: "not told apart"}  # for one version, what JSON called a word before
 
 
 def word_for(difference: Interval, metric: str, matters: float) -> str:

@@ -257,7 +257,10 @@ def test_where_ece_is_undecided_nll_tells(tmp_path: Path) -> None:
     for found in (before, answer(results_of(study))):
         assert "Take focal/0000" in found.sentences[0]
         assert (found.words, found.sentences[2]) == (words, said)
-        assert found.verdict == "better" and found.to_plain()["words"] == words
+        plain = found.to_plain()
+        assert (plain["verdict"], plain["words"]) == ("better", words)
+        former = {name: word.replace("undecided", "not told apart") for name, word in words.items()}
+        assert plain["words_former"] == former
     others = explained(found, "Beside the other confirmed models")
     assert "worse: cross_entropy_default (in NLL)" in others
 
