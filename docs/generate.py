@@ -157,10 +157,11 @@ def _entries(schema: Schema, kind: str, package: str, title: str) -> str:
 
 
 def _docstrings(file: Path) -> Iterator[str]:
-    """Of the file, and of its last class."""
+    """Of the file, and of the class that it is named after."""
     tree = ast.parse(file.read_text(encoding="utf-8"))
+    name = file.stem.replace("_", "")
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
-    for node in (tree, *classes[-1:]):
+    for node in (tree, *(each for each in classes if each.name.lower() == name)):
         if text := ast.get_docstring(node):
             yield _paragraphs(text)
 

@@ -47,8 +47,8 @@ class Optimizer(Settings):
             1.0,
             above=0,
             doc=(
-                "SGD only: factor on lr for biases, but not on what weight decay takes of them in"
-                " an update"
+                "SGD only: factor on the lr of biases; their weight decay in an update does not"
+                " grow with it"
             ),
         ),
         name="sgd",

@@ -67,14 +67,14 @@ def answer(
 ) -> None:
     """Say which model to take, how sure that is, and what to do next.
 
-    Selected by validation alone, as `export` without --pick does: the trial with the lowest sum of
-    objectives as deployed and half of NLL, each in units of its smallest difference that matters
-    (`matters` of the study). After `confirm`, of the confirmed models; the values are then those on
+    Validation alone selects: the model with the lowest sum of its objectives and half of its NLL,
+    each divided by the smallest difference that matters (`matters` of the study). `export` takes
+    the same one. After `confirm`, it is one of the confirmed models, and its values are those on
     the sealed test split. Excluded trials are never selected. --json has all of it: the model with
     its settings, values and intervals, cross-entropy's default, the verdict, the explanation.
 
-    --fail-if "ece>0.03" is for a pipeline: the value is the one on test, as a mean over seeds, of a
-    confirmed model, else that on validation; without a model to take it fails too.
+    --fail-if "ece>0.03" is for a pipeline. It judges the mean over seeds on test of a confirmed
+    model; before that, the value on validation. If there is no model to take, it fails too.
 
     --objectives accuracy,nll answers by other metrics than the study searched; `confirm` and
     `export` go by the study's own unless you name a trial.

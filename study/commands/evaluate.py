@@ -169,14 +169,14 @@ def evaluate(
     FILE is a csv or parquet file, or an npz. By default its columns are label, and logit_0,
     logit_1, ... or prob_0, prob_1, ..., of an npz the arrays labels [N], and logits or probs
     [N, K], of maps [N, H, W] and [N, K, H, W]; --label, --probs, --logits and --score name others.
-    If labels are words, * in the pattern matches the class; if they are numbers, classes count from
-    0, in the order of the columns' numbers. `group` (npz: groups), or the column of
-    --group, says which samples belong together.
+    If labels are words, * in the pattern matches the class. If they are numbers, classes count from
+    0, in the order of the columns' numbers. `group` (npz: groups), or the column of --group, says
+    which samples belong together.
 
     Shows accuracy, NLL, Brier score and ECE with 95% intervals, and whether to use a temperature,
-    cross-fitted within the file. --metrics and --all show others, before and after it. JSON gives
-    the values after it the prefix ts_ and leaves out undefined ones. --fail-if is for a monitor:
-    what is not defined alerts too.
+    cross-fitted within the file. --metrics and --all show other metrics, before and after the
+    temperature. JSON calls those after it ts_NAME, and leaves out undefined ones. --fail-if is for
+    a monitor: what is not defined alerts too.
     """
     from study.evaluation.alerts import read_alerts
     from study.evaluation.files import Columns

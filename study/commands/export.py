@@ -72,17 +72,16 @@ def export(
 
     Without --trial and --pick it takes the model that `calstudy answer` names.
 
-    If the study is confirmed, that and --pick select among the retrained candidates by their
-    validation means over fresh seeds, and register the seed with the median validation value; the
+    In a confirmed study, the answer and --pick select among the retrained candidates, by their
+    validation means over fresh seeds. The seed with the median validation value is registered; the
     card shows the test results of all seeds. accuracy~best: not significantly worse than the best
     on validation. knee: the compromise on the Pareto front.
 
     --calibrator registers the model with structured scaling, fitted on the whole validation split,
-    as a version of its own; card and output say what it changes, cross-fitted, beside the model as
-    it was selected. No alias of a selected version moves to it.
+    as a version of its own. Card and output compare it, cross-fitted, with the model as it was
+    selected. An alias of a version without a calibrator does not move to it.
 
-    --objectives accuracy,nll, with --trial: its card says that it was selected by hand for these,
-    given afterwards.
+    --objectives accuracy,nll, with --trial: the card says that you selected it by hand for these.
     """
     from study.registry.names import check_names
     from study.schema.uris import public_uri

@@ -68,8 +68,8 @@ def plan(
 
     Checks the whole spec and its data (decoded into the cache; of shift sets only the header is
     read) and shows what `run` will do. Trains nothing, except with --probe: a few epochs of each
-    method, of which nothing is kept, to predict time, memory and disk. A budget also needs a probe,
-    where no trial of a method has ended yet.
+    method, of which nothing is kept, to predict time, memory and disk. For a study with a budget it
+    does so unasked, until a trial of each method has ended.
     """
     refuse_cpus(cpus, address)
     if schema:

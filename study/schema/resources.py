@@ -22,7 +22,7 @@ class Resources(Settings):
         0.0,
         low=0,
         high=1,
-        doc="GPU of a trial, which trains on one: 0, 1, or a fraction of one and its memory",
+        doc="GPU of a trial: 0, 1, or the fraction of one GPU and of its memory",
     )
 
     def __post_init__(self) -> None:

@@ -65,7 +65,7 @@ class StudySpec(Settings):
     epochs: int = _of_a_trial("epochs")
     seed: int = _of_a_trial("seed")
     first_seed: int = number(
-        0, low=0, doc="trial k of every method trains from stream(seed, first_seed + k)"
+        0, low=0, doc="trial k of every method draws its random numbers by seed and first_seed + k"
     )
     precision: str = choice(
         *("float32", "bfloat16", "auto"),
@@ -105,16 +105,16 @@ class StudySpec(Settings):
         "auto",
         "off",
         doc=(
-            "auto: exclude what is worse than the best accuracy (else miou, error) by ten times"
-            " the smallest difference that matters, beyond noise"
+            "auto: exclude a trial whose accuracy (else miou, error) is worse than the best by more"
+            " than ten times the smallest difference that matters, and not by noise"
         ),
     )
     serve: str | None = choice(
         None,
         *SERVED,
         doc=(
-            "a registered model has its temperature or is as trained; either: decided on"
-            " validation; null: either where the objectives are as trained"
+            "whether registered models have a temperature or are as trained; either: validation"
+            " decides; null: temperature for objectives such as ts_ece, else either"
         ),
     )
     search_space: dict[str, Entry] = field(

@@ -64,7 +64,7 @@ class Table(NamedRows):
     path: str = path_text(doc="a .parquet, .csv or .npz file, or a folder of them")
     label: str = text(LABEL, doc="column of class numbers or words; of an npz, `labels`")
     features: str | list[str] | None = text(
-        None, doc="column or columns of a sample; null: the one of lists, or all of numbers"
+        None, doc="column or columns of a sample; null: the only column of lists, or all of numbers"
     )
 
     def __post_init__(self) -> None:

@@ -55,7 +55,7 @@ def mmce_penalty(
 class Mmce(AuxiliaryMethod):
     """base loss + weight * MMCE_w of the batch. Late in training it is 0 for whole batches.
 
-    The weights of papers belong to `released_code`.
+    Published weights belong to `normalization: released_code`.
     """
 
     weight: float = number(2.0, low=0, doc="weight of the MMCE term")
