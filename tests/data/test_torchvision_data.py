@@ -1,5 +1,6 @@
 """torchvision's sets, read from miniatures of their files. `file:` URLs are the internet here."""
 
+import pickle
 import re
 import shutil
 from pathlib import Path
@@ -150,6 +151,36 @@ def test_an_archive_that_is_another_is_not_unpacked(
     (internet / "cifar-10-python.tar.gz").write_bytes(b"a page that asks for a login")
     with pytest.raises(FieldError, match="is a different file, md5"):
         find("cifar10")().read()
+
+
+@pytest.mark.parametrize("name", ["cifar10", "cifar100"])
+def test_a_pickle_that_was_not_published_runs_nothing(
+    name: str, tmp_path: Path, internet: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CIFAR's files are pickles."""
+    WRITERS[name](tmp_path / "set", internet, monkeypatch)
+    dataset, mark = find(name)(path=str(tmp_path / "set")), tmp_path / "mark"
+    assert isinstance(dataset, TorchvisionData)
+    for file in dataset.files():
+        path = tmp_path / "set" / file.path
+        published = path.read_bytes()
+        path.write_bytes(pickle.dumps(Opens(mark)))
+        with pytest.raises(FieldError, match=re.escape(f"{file.path} is not the published file")):
+            dataset.read()
+        path.write_bytes(published)
+    assert not mark.exists()
+    pickle.loads(pickle.dumps(Opens(mark)))
+    assert mark.exists(), "it would have run"
+
+
+class Opens:
+    """A pickle of it opens a file for writing."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return open, (str(self.path), "w")
 
 
 def test_limit_is_stratified(

@@ -294,6 +294,9 @@ def test_a_checkpoint_is_data(tmp_path: Path) -> None:
 
     torch.save({"sha256": "", "state": Trap()}, tmp_path / "last.pt")
     assert not checkpoint.load(learner(), tmp_path / "last.pt")
+    torch.save({"network.head.weight": Trap()}, tmp_path / "model.pt")
+    with pytest.raises(Exception, match="Weights only load failed"):
+        learner().classifier().load(tmp_path / "model.pt")
     assert not (tmp_path / "sprung").exists()
 
 

@@ -195,11 +195,13 @@ def test_a_server_that_another_user_names_is_asked_only_where_it_is_trusted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study = made_study(tmp_path, "small", {"focal": []})
-    write_study_file(replace(study, plain={**study.plain, "tracking": "http://127.0.0.1:9"}))
+    named = replace(study, plain={**study.plain, "tracking": "http://127.0.0.1:9"})
+    write_study_file(named)
     mine = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: mine + 1)
     said = here("run", "small", "--storage", tmp_path, check=2)
     assert "would have you use http://127.0.0.1:9." in said
+    refuse_another_users(named, brought_by(named), trust=True)
     plain = made_study(tmp_path / "plain", "small", {"focal": []})
     refuse_another_users(plain, brought_by(plain), trust=False)  # it brings neither
 
