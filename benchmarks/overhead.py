@@ -1,34 +1,44 @@
-"""What the engine costs: the same short focal trials on digits by calstudy, plain
-Optuna and plain Ray Tune.
+"""What the engine costs: the same short focal trials on digits by calstudy, Optuna and
+Ray Tune, each logging every epoch to MLflow.
 
-    python benchmarks/overhead.py  # 300 trials, 20 of `ray`; a table for results/overhead.md
-    python benchmarks/overhead.py --trials 40 --ray-trials 6
-    python benchmarks/overhead.py --trials 60 --only calstudy,ray-reused
+    python benchmarks/overhead.py  # 120 trials, 20 of `ray`; a table for results/overhead.md
+    python benchmarks/overhead.py --trials 40 --only calstudy,ray-reused --rounds 3
 
-All train with our Learner (MLP 64-128-10, 10 epochs, batch 64), so that only
+All train with our Learner (MLP 64-128-10, 20 epochs, batch 64), so that only
 what is around it differs:
-- calstudy: `calstudy run`, ledger and MLflow on, everything a study keeps is kept;
-- optuna: two processes, `study.optimize` with the same multivariate TPE on one SQLite
-  file, nothing else kept;
+- calstudy: `calstudy run`, ledger and MLflow on, everything a study keeps is kept; it may train
+  several trials at once in one process, as it does by default (`stack: auto`);
+- calstudy-alone: the same with `stack: "off"`;
+- optuna: two processes, `study.optimize` with the same multivariate TPE on one journal file, and
+  MLflow's client: a run for each trial, a row for each epoch;
 - ray-reused: a class trainable whose process is used again (`reuse_actors`), OptunaSearch,
-  MLflowLoggerCallback: Ray Tune as calstudy uses it, with nothing of what calstudy adds;
+  MLflowLoggerCallback: Ray Tune as calstudy uses it, with nothing of what calstudy adds. Its own
+  loggers, snapshots of the experiment and table are off, as calstudy has them;
 - ray: the same with a function trainable, as Ray's documentation has it: a process, and torch's
-import, for each trial. Seconds are from the first trial's first moment of training to the last
-one's end; start-up is what comes before.
+  import, for each trial.
+Seconds are from the first trial's first moment of training to the last one's end; start-up is what
+comes before. CPU is of the same time, by process: the driver (of `optuna` there is none), the
+processes that train, and Ray's own.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from bisect import bisect_left
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import psutil
 
 HERE = Path(__file__).resolve().parent
 SPEC = {
@@ -37,9 +47,11 @@ SPEC = {
     "model": {"name": "mlp", "width": 128, "depth": 1},
     "methods": ["focal"],
     "search_space": {"optimizer.lr": {"low": 0.01, "high": 0.5, "log": True}},
-    "epochs": 10,
+    "epochs": 20,
     "batch_size": 64,
 }
+EVERY = 0.2  # seconds between two looks at the processes
+TRIES = 6  # to start Ray, as `calstudy run` has them: a busy machine may fail one
 
 
 def preload() -> None:
@@ -63,25 +75,23 @@ def learner(gamma: float, lr: float) -> Any:
     return Learner(config, trial_data(config, device), device)
 
 
-def train(gamma: float, lr: float) -> tuple[float, float]:
-    """One trial without an engine: accuracy and ECE on the validation split."""
-    trial = learner(gamma, lr)
-    while not trial.finished:
-        row = trial.train_epoch()
-    return row["accuracy"], row["ece"]
+def row_of(trial: Any) -> dict[str, float]:
+    """The next epoch of a trial without an engine: accuracy and ECE on the validation split."""
+    found = trial.train_epoch()
+    return {name: found[name] for name in ("accuracy", "ece")}
 
 
 # ---- the engines, each in its own process; each prints {"first", "last"} as seconds since 1970
 
 
-def by_calstudy(trials: int, directory: Path) -> tuple[float, float]:
+def by_calstudy(trials: int, directory: Path, **keys: Any) -> tuple[float, float]:
     import yaml
 
     from study.cli import main
     from study.store.study import open_study
 
     spec = directory / "overhead.yaml"
-    spec.write_text(yaml.safe_dump({**SPEC, "trials": trials}))
+    spec.write_text(yaml.safe_dump({**SPEC, **keys, "trials": trials}))
     try:
         main(["run", str(spec), "--storage", str(directory)])
     except SystemExit as done:
@@ -98,67 +108,101 @@ def by_calstudy(trials: int, directory: Path) -> tuple[float, float]:
 
 
 def by_optuna(trials: int, directory: Path) -> tuple[float, float]:
-    url = f"sqlite:///{directory / 'optuna.db'}"
     import optuna
+    from mlflow import MlflowClient
 
-    optuna.create_study(storage=url, study_name="overhead", directions=["maximize", "minimize"])
+    study = optuna.create_study(
+        storage=_journal(directory), study_name="overhead", directions=["maximize", "minimize"]
+    )
+    MlflowClient(_mlflow(directory)).create_experiment("overhead")
     command = [sys.executable, __file__, "--engine", "optuna-worker", "--trials", str(trials)]
     command += ["--directory", str(directory)]
     workers = [subprocess.Popen([*command, "--half", str(half)]) for half in (0, 1)]
     assert [worker.wait() for worker in workers] == [0, 0]
-    found = optuna.load_study(study_name="overhead", storage=url).trials
+    found = study.trials
     assert len(found) == trials
     return (
-        min(trial.datetime_start.timestamp() for trial in found),
-        max(trial.datetime_complete.timestamp() for trial in found),
+        min(trial.datetime_start.timestamp() for trial in found if trial.datetime_start),
+        max(trial.datetime_complete.timestamp() for trial in found if trial.datetime_complete),
     )
 
 
 def optuna_worker(trials: int, directory: Path, half: int) -> None:
     import optuna
+    from mlflow import MlflowClient
+    from mlflow.entities import Metric, Param
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     sampler = optuna.samplers.TPESampler(seed=half, multivariate=True, n_startup_trials=4)
-    url = f"sqlite:///{directory / 'optuna.db'}"
-    study = optuna.load_study(study_name="overhead", storage=url, sampler=sampler)
+    study = optuna.load_study(storage=_journal(directory), study_name="overhead", sampler=sampler)
+    client = MlflowClient(_mlflow(directory))
+    experiment = client.get_experiment_by_name("overhead").experiment_id
 
     def objective(trial: Any) -> tuple[float, float]:
-        return train(
-            trial.suggest_float("gamma", 0, 5), trial.suggest_float("lr", 0.01, 0.5, log=True)
-        )
+        trial.suggest_float("gamma", 0, 5)
+        trial.suggest_float("lr", 0.01, 0.5, log=True)
+        run = client.create_run(experiment, run_name=f"{trial.number:04}").info.run_id
+        params = [Param(name, str(value)) for name, value in trial.params.items()]
+        client.log_batch(run, params=params)
+        trained = learner(**trial.params)
+        while not trained.finished:
+            row = row_of(trained)
+            now = int(1000 * time.time())
+            metrics = [Metric(name, value, now, trained.epoch) for name, value in row.items()]
+            client.log_batch(run, metrics)
+        client.set_terminated(run)
+        return row["accuracy"], row["ece"]
 
     preload()  # torch and the data are start-up, as they are for calstudy's workers
     study.optimize(objective, n_trials=trials // 2 + (trials % 2 if half else 0))
 
 
+def _journal(directory: Path) -> Any:
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    return JournalStorage(JournalFileBackend(str(directory / "optuna.log")))
+
+
+def _mlflow(directory: Path) -> str:
+    return f"sqlite:///{directory / 'mlflow.db'}"
+
+
 def by_ray(trials: int, directory: Path, reused: bool = False) -> tuple[float, float]:
     """reused: a class trainable, whose actor trains one trial after another."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    import ray
+    os.environ |= {
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # CSV, JSON and TensorBoard
+        "TUNE_GLOBAL_CHECKPOINT_S": "86400",
+    }
     from ray import tune
     from ray.air.integrations.mlflow import MLflowLoggerCallback
     from ray.tune.search.optuna import OptunaSearch
 
-    def trained(config: dict[str, float]) -> dict[str, float]:
-        started = time.time()
-        accuracy, ece = train(config["gamma"], config["lr"])
-        return {"accuracy": accuracy, "ece": ece, "started": started, "ended": time.time()}
-
     class Trial(tune.Trainable):
         def setup(self, config: dict[str, float]) -> None:
             preload()  # start-up, as it is for calstudy's workers
+            self.reset_config(config)
 
         def reset_config(self, new_config: dict[str, float]) -> bool:
-            self.config = new_config
+            self.started, self.trial = time.time(), learner(**new_config)
             return True
 
         def step(self) -> dict[str, Any]:
-            return {**trained(self.config), "done": True}
+            row = row_of(self.trial)
+            times = {"started": self.started, "ended": time.time()}
+            return {**row, **times, "done": self.trial.finished}
 
-    ray.init(address="local", include_dashboard=False, log_to_driver=False)
+    def train(config: dict[str, float]) -> None:
+        started, trial = time.time(), learner(**config)
+        while not trial.finished:
+            row = row_of(trial)
+            tune.report({**row, "started": started, "ended": time.time()})
+
+    ray = _ray_started()
     space = {"gamma": tune.uniform(0, 5), "lr": tune.loguniform(0.01, 0.5)}
     results = tune.Tuner(
-        Trial if reused else lambda config: tune.report(trained(config)),
+        Trial if reused else train,
         param_space=space,
         tune_config=tune.TuneConfig(
             search_alg=OptunaSearch(metric=["accuracy", "ece"], mode=["max", "min"]),
@@ -168,12 +212,9 @@ def by_ray(trials: int, directory: Path, reused: bool = False) -> tuple[float, f
         run_config=tune.RunConfig(
             name="overhead",
             storage_path=str(directory / "ray"),
+            verbose=0,
             checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False) if reused else None,
-            callbacks=[
-                MLflowLoggerCallback(
-                    f"sqlite:///{directory / 'mlflow.db'}", experiment_name="overhead"
-                )
-            ],
+            callbacks=[MLflowLoggerCallback(_mlflow(directory), experiment_name="overhead")],
         ),
     ).fit()
     ray.shutdown()
@@ -182,68 +223,139 @@ def by_ray(trials: int, directory: Path, reused: bool = False) -> tuple[float, f
     return min(row["started"] for row in metrics), max(row["ended"] for row in metrics)
 
 
+def _ray_started() -> Any:
+    import ray
+
+    for last in range(TRIES):
+        try:
+            ray.init(address="local", include_dashboard=False, log_to_driver=False)
+            return ray
+        except Exception:  # Ray has many; the last try's is raised
+            if last == TRIES - 1:
+                raise
+            ray.shutdown()
+    raise AssertionError
+
+
 ENGINES = {
     "calstudy": by_calstudy,
+    "calstudy-alone": partial(by_calstudy, stack="off"),
     "ray-reused": partial(by_ray, reused=True),
     "optuna": by_optuna,
     "ray": by_ray,
 }
 
 
+class Spent(NamedTuple):
+    """CPU seconds of an engine's processes until a moment."""
+
+    time: float
+    driver: float
+    training: float
+    ray: float
+
+
 def measure(engine: str, trials: int) -> dict[str, float]:
     """Run one engine in a fresh process and a fresh folder."""
     with tempfile.TemporaryDirectory(prefix=f"overhead-{engine}-") as directory:
         started, result = time.time(), Path(directory) / "result.json"
-        command = [
-            sys.executable,
-            __file__,
-            "--engine",
-            engine,
-            "--trials",
-            str(trials),
-            "--directory",
-            directory,
-        ]
-        subprocess.run(
-            command,
-            check=True,
+        command = [sys.executable, __file__, "--engine", engine, "--trials", str(trials)]
+        process = subprocess.Popen(
+            [*command, "--directory", directory],
             stdout=subprocess.DEVNULL,
             env={**os.environ, "PYTHONWARNINGS": "ignore"},
         )
+        spent = watched(process)
+        assert process.returncode == 0, f"{engine} ended with {process.returncode}"
         whole = time.time() - started
         found = json.loads(result.read_text())
     seconds = found["last"] - found["first"]
+    before, after = (at(spent, found[moment]) for moment in ("first", "last"))
+    cpu = {
+        name: (getattr(after, name) - getattr(before, name)) / trials
+        for name in ("driver", "training", "ray")
+    }
     return {
         "trials": trials,
         "start_up": found["first"] - started,
         "seconds": seconds,
         "after": whole - (found["last"] - started),
         "per_trial": seconds / trials,
+        **cpu,
     }
 
 
-def table(found: dict[str, dict[str, float]]) -> str:
-    """A Markdown table: trials per second relative to those of the other engines that ran."""
-    bases = [engine for engine in found if engine != "calstudy"]
+def watched(process: subprocess.Popen[bytes]) -> list[Spent]:
+    """What it and its descendants have spent, until it ends. Of one that ends, what its last look
+    saw."""
+    engine, found = psutil.Process(process.pid), []
+    seconds: dict[int, tuple[str, float]] = {}
+    while process.poll() is None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for one in (engine, *engine.children(recursive=True)):
+                with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+                    used = one.cpu_times()
+                    seconds[one.pid] = (part_of(one, engine), used.user + used.system)
+        parts = {
+            part: sum(used for name, used in seconds.values() if name == part)
+            for part in ("driver", "training", "ray")
+        }
+        found.append(Spent(time.time(), **parts))
+        time.sleep(EVERY)
+    return found
+
+
+def part_of(process: psutil.Process, engine: psutil.Process) -> str:
+    if process.pid == engine.pid:
+        return "driver"
+    words = " ".join(process.cmdline())
+    trains = "optuna-worker" in words or (words.startswith("ray::") and "Agent" not in words)
+    return "training" if trains else "ray"
+
+
+def at(spent: list[Spent], moment: float) -> Spent:
+    """What was spent until the moment, by the first look after it."""
+    return spent[min(bisect_left([one.time for one in spent], moment), len(spent) - 1)]
+
+
+def table(found: dict[str, list[dict[str, float]]]) -> str:
+    """A Markdown table of the rounds' medians; ratios are of trials a second, in the same round,
+    relative to each of the other engines."""
+    bases = [engine for engine in found if not engine.startswith("calstudy")]
     over = "".join(f" over {base} |" for base in bases)
     lines = [
-        f"| engine | trials | start-up s | first to last s | s a trial |{over} after s |",
-        "|" + "---|" * (6 + len(bases)),
+        "| engine | trials | start-up s | s a trial | CPU ms a trial: driver | training"
+        f" | Ray's own | after s |{over}",
+        "|" + "---|" * (8 + len(bases)),
     ]
-    for engine, row in found.items():
-        ratios = "".join(f" {found[base]['per_trial'] / row['per_trial']:.2f}x |" for base in bases)
+    for engine, rows in found.items():
+
+        def median(of: Callable[[dict[str, float]], float], rows: Any = rows) -> float:
+            return statistics.median(of(row) for row in rows)
+
+        cpu = [median(lambda row, name=name: 1000 * row[name]) for name in ("driver", "training")]
+        ratios = "".join(
+            f" {statistics.median(_ratios(found[base], rows)):.2f}x |" for base in bases
+        )
         lines.append(
-            f"| {engine} | {row['trials']:.0f} | {row['start_up']:.1f} | {row['seconds']:.1f}"
-            f" | {row['per_trial']:.3f} |{ratios} {row['after']:.1f} |"
+            f"| {engine} | {rows[0]['trials']:.0f} | {median(lambda row: row['start_up']):.1f}"
+            f" | {median(lambda row: row['per_trial']):.3f} | {cpu[0]:.0f} | {cpu[1]:.0f}"
+            f" | {median(lambda row: 1000 * row['ray']):.0f}"
+            f" | {median(lambda row: row['after']):.1f} |{ratios}"
         )
     return "\n".join(lines)
+
+
+def _ratios(base: list[dict[str, float]], rows: list[dict[str, float]]) -> list[float]:
+    return [one["per_trial"] / row["per_trial"] for one, row in zip(base, rows, strict=True)]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--trials", type=int, default=300)
+    parser.add_argument("--trials", type=int, default=120)
+    parser.add_argument("--rounds", type=int, default=1, help="each engine so often, in turn")
     parser.add_argument(
         "--ray-trials", type=int, default=20, help="of `ray`, which takes seconds for each"
     )
@@ -260,12 +372,12 @@ def main() -> None:
         first, last = ENGINES[options.engine](options.trials, options.directory)
         (options.directory / "result.json").write_text(json.dumps({"first": first, "last": last}))
     else:
-        counts = {
-            engine: options.ray_trials if engine == "ray" else options.trials for engine in ENGINES
-        }
-        print(
-            table({engine: measure(engine, counts[engine]) for engine in options.only.split(",")})
-        )
+        found: dict[str, list[dict[str, float]]] = {}
+        for _ in range(options.rounds):
+            for engine in options.only.split(","):
+                trials = options.ray_trials if engine == "ray" else options.trials
+                found.setdefault(engine, []).append(measure(engine, trials))
+        print(table(found))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ spec, and what is recorded."""
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -129,9 +129,14 @@ def _check_padding(data: Dataset, inputs: Inputs, file_name: str) -> None:
         )
 
 
-def _check_batch(spec: StudySpec, prepared: Prepared, file_name: str) -> None:
-    """Raise SpecError if a batch would need more samples than there are to train on."""
+def _check_batch(
+    spec: StudySpec, prepared: Prepared, file_name: str, begun: Iterable[str] = ()
+) -> None:
+    """Raise SpecError if a batch would need more samples than there are to train on. begun: labels
+    of a study that has trials, which keep their batches."""
     for variant in spec.variants:
+        if variant.label in begun:
+            continue
         holds_out = spec.equal_train or variant.method.needs_meta
         there = round(prepared.sizes["train"] * (1 - spec.data.meta * holds_out))
         if holds_out and together_in_train(prepared) is not None:
@@ -201,6 +206,9 @@ def existing_study(
                 "Write that.",
             )
         refuse_changed_code(spec.extensions, records, file_name, retried)
+    if spec.confirms is None:
+        begun = {variant.label for variant in stored.spec.variants} if records else set()
+        _check_batch(spec, prepared, file_name, begun)
     return stored
 
 

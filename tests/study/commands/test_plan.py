@@ -180,6 +180,34 @@ def test_a_batch_of_more_samples_than_there_are(
     approved(said)
 
 
+@pytest.mark.parametrize("command", ["plan", "run"])
+@pytest.mark.parametrize("begun", [False, True], ids=["a new study", "a study without trials"])
+def test_such_a_batch_is_refused_before_anything_trains(
+    tmp_path: Path, command: str, begun: bool, approved: Approved
+) -> None:
+    spec = write_spec(tmp_path / "small.yaml", methods=["cross_entropy"], batch_size=1152)
+    if begun:  # its driver was killed before the first trial
+        made_study(tmp_path, "small", {"cross_entropy": []})
+    there = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    said = here(command, spec, "--storage", tmp_path, check=2)
+    assert said.startswith("small.yaml: batch_size: 1152 is more than ") and said.count("\n") == 1
+    now = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
+    assert now.items() <= there.items()
+    approved(said)
+
+
+@pytest.mark.parametrize("there", [1151, 1152])
+def test_such_a_batch_of_a_method_that_is_added(tmp_path: Path, there: int) -> None:
+    """Those of the methods that have trials are kept."""
+    study = made_study(tmp_path, "small", {"cross_entropy": [(METRICS, [])]})
+    record_facts(study.directory, data_digest=prepare(study.spec.data, study.spec.seed).digest)
+    added = {"name": "focal", "values": {"batch_size": there}}
+    spec = tmp_path / "small.yaml"
+    spec.write_text(yaml.safe_dump({**study.plain, "methods": [*study.plain["methods"], added]}))
+    said = here("plan", spec, "--storage", tmp_path, check=2 if there > 1151 else 0)
+    assert ("batch_size: 1152 is more than the 1151 samples that focal " in said) == (there > 1151)
+
+
 def test_how_much_of_a_gpu_the_images_take(tmp_path: Path, approved: Approved) -> None:
     data = {"name": "digits", "augment": "crop", "padding": 1}
     spec = write_spec(tmp_path / "small.yaml", data=data, resources={"cpu": 1, "gpu": 0.5})
