@@ -23,9 +23,8 @@ VERDICTS = {
     WORSE: "worse",
     f"{BETTER} and {WORSE}": "better_and_worse",
 }
-FORMER_CODE: dict[str | None, str] = {
-    "undecided": "not_told_apart"
-}  # what a code was called before
+# What a code was called before.
+FORMER_CODE: dict[str | None, str] = {"undecided": "not_told_apart"}
 
 
 @dataclass(frozen=True)
