@@ -143,7 +143,7 @@ def _check_batch(
             held_out = int(meta_of(prepared, spec.data.meta, spec.seed).sum())
             there = prepared.sizes["train"] - held_out
         searched: Any = variant.space.distributions.get("batch_size")
-        largest = spec.trial(variant.label).batch_size
+        largest: Any = variant.space.pins.get("batch_size", spec.batch_size)
         if searched is not None:
             largest = max(getattr(searched, "choices", None) or [searched.high])
         if largest > there:
@@ -207,8 +207,7 @@ def existing_study(
             )
         refuse_changed_code(spec.extensions, records, file_name, retried)
     if spec.confirms is None:
-        begun = {variant.label for variant in stored.spec.variants} if records else set()
-        _check_batch(spec, prepared, file_name, begun)
+        _check_batch(spec, prepared, file_name, {record.label for record in records})
     return stored
 
 
