@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import fields
 from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Any
@@ -18,6 +19,7 @@ from study.schema.errors import LedgerError
 from study.store.checks import Predicate, each, having, is_int, is_number, of, or_none, with_only
 from study.store.study_file import LATEST
 from study.store.trials import trial_name
+from trainables.outputs.outcome import Training
 
 VERSION = 1  # of the attributes we set in Optuna
 WITH_RETRIES = 2  # of a label that has retries, which version 1 would count as trials
@@ -59,19 +61,18 @@ def _are_digests(value: Any) -> bool:
     return of(_is_text)(value) and all(map(_is_below, value))
 
 
+_OF_TYPES: dict[str, Predicate] = {
+    "str | None": or_none(_is_text),
+    "int | None": or_none(is_int),
+    "float | None": or_none(is_number),
+    "dict[str, str] | None": or_none(of(_is_text)),
+}
 OUTCOME: dict[str, Predicate] = {
     "state": lambda value: value in ("complete", "pruned", "failed"),
     "metrics": of(is_number),
     "attempt": is_int,
-    "epoch": or_none(is_int),
-    "seconds": or_none(is_number),
-    "samples": or_none(is_int),
-    "reason": or_none(_is_text),
     "digests": _are_digests,
-    "device": _is_text,
-    "versions": of(_is_text),
-    "training": of(_is_text),
-    "features": or_none(_is_text),
+    **{each.name: _OF_TYPES[str(each.type)] for each in fields(Training)},
 }
 # What else is written of a trial.
 _FACTS: dict[str, Predicate] = {

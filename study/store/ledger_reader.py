@@ -178,20 +178,11 @@ def record_of(label: str, trial: FrozenTrial) -> TrialRecord:
         params=dict(trial.params),
         metrics=outcome.metrics or {},
         attempt=facts.get("attempt", 0) if attempt is None else attempt,
-        epoch=outcome.epoch,
-        seconds=outcome.seconds,
-        samples=outcome.samples,
-        reason=outcome.reason,
         digests=outcome.digests or {},
         deaths=facts.get("deaths", {}),
         memory=facts.get("memory", {}),
         started=trial.datetime_start.timestamp() if trial.datetime_start else None,
         ended=trial.datetime_complete.timestamp() if trial.datetime_complete else None,
-        device=outcome.device or "cpu",
-        host=outcome.host,
-        training=outcome.training or {},
-        features=outcome.features,
-        versions=outcome.versions or {},
         extensions=facts.get("extensions", {}),
         stack=facts.get("stack"),
         together=tuple(facts.get("together", ())),
@@ -200,6 +191,7 @@ def record_of(label: str, trial: FrozenTrial) -> TrialRecord:
         rungs={
             epoch: Decision.from_plain(plain) for epoch, plain in facts.get("rungs", {}).items()
         },
+        **outcome.training_facts(),
     )
 
 

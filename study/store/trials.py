@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from trainables.outputs.outcome import Outcome
+from trainables.outputs.outcome import Outcome, Training
 from trainables.plain import Plain, Record, Value
 from trainables.problems import FieldError, nearest
 
@@ -44,7 +44,7 @@ class Decision(Record):
 
 
 @dataclass(frozen=True)
-class TrialRecord:
+class TrialRecord(Training):
     """A trial, identified by study, label and number, and its result."""
 
     label: str
@@ -54,22 +54,12 @@ class TrialRecord:
     # On the validation split; of a pruned trial, at its rung.
     metrics: dict[str, float] = field(default_factory=dict)
     attempt: int = 0  # of a finished trial: the one counted; else the latest started, 0 if none
-    epoch: int | None = None  # the epoch of the final weights
-    seconds: float | None = None  # of training, over all epochs
-    samples: int | None = None  # training samples seen, over all epochs
-    reason: str | None = None  # of a pruned or failed trial
     digests: dict[str, str] = field(default_factory=dict)  # sha256 of its attempt's files
     deaths: dict[str, int] = field(default_factory=dict)  # attempts that died, by cause
     # By attempt that the machine killed: used, limit and own, in bytes on its node.
     memory: dict[str, dict[str, int]] = field(default_factory=dict)
     started: float | None = None  # seconds since 1970
     ended: float | None = None
-    device: str = "cpu"
-    host: str | None = None  # of the process that trained it
-    # How: precision, step, features, the device's name.
-    training: dict[str, str] = field(default_factory=dict)
-    features: str | None = None  # sha256 of a frozen network's outputs that it trained on
-    versions: dict[str, str] = field(default_factory=dict)  # of the libraries, and the git commit
     # sha256 of the extension files it uses.
     extensions: dict[str, str] = field(default_factory=dict)
     # Early stopping's decisions, by epoch.
@@ -78,6 +68,10 @@ class TrialRecord:
     together: tuple[str, ...] = ()  # the trials that were asked with it, if it is their first
     is_retry: bool = False  # it stands in the place of a trial that had failed
     failed_seconds: float = 0.0  # of training, that failed before it
+    # Where they are not known:
+    device: str = field(default="cpu", kw_only=True)
+    training: dict[str, str] = field(default_factory=dict, kw_only=True)
+    versions: dict[str, str] = field(default_factory=dict, kw_only=True)
 
     @property
     def final(self) -> dict[str, float]:

@@ -5,16 +5,34 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Literal
 
 from trainables.plain import Plain, Record
 
 OutcomeState = Literal["complete", "pruned", "failed", "out_of_memory", "interrupted", "denied"]
+FIRST = ("attempt", "host", "versions", "state", "reason", "metrics")  # in a written outcome
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome(Record):
+class Training:
+    """The facts of a training. A field added here is recorded with the outcome of each attempt that
+    sets it, checked by its type as the ledger is read, and a field of the trial's record."""
+
+    reason: str | None = None  # of one that is not complete
+    epoch: int | None = None  # of the final weights
+    seconds: float | None = None  # of training, over all epochs
+    samples: int | None = None  # seen in training, over all epochs
+    device: str | None = None
+    host: str | None = None  # of the process that trained it
+    training: dict[str, str] | None = None  # how: precision, step, features, the device's name
+    features: str | None = None  # sha256 of a frozen network's outputs that it trained on
+    # Of the libraries, as its process had them, and the driver's git commit.
+    versions: dict[str, str] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome(Training, Record):
     """What an attempt left.
 
     state: `complete`, `pruned` or `failed`; or, worth another attempt, `out_of_memory` (on a
@@ -22,24 +40,21 @@ class Outcome(Record):
     """
 
     attempt: int | None = None
-    host: str | None = None  # where it trained
-    # Of the libraries, as its process had them, and the driver's git commit.
-    versions: dict[str, str] | None = None
     state: OutcomeState
-    reason: str | None = None  # of one that is not complete
     metrics: dict[str, float] | None = None  # on the validation split
-    epoch: int | None = None  # of the weights it is of
-    seconds: float | None = None  # of training, over all epochs
-    samples: int | None = None  # seen in training, over all epochs
-    device: str | None = None
-    training: dict[str, str] | None = None  # how: precision, step, features, the device's name
-    features: str | None = None  # sha256 of a frozen network's outputs that it trained on
     digests: dict[str, str] | None = None  # sha256 of its files
+
+    def training_facts(self) -> dict[str, Any]:
+        """Those fields of `Training` that are known."""
+        found = {each.name: getattr(self, each.name) for each in fields(Training)}
+        return {name: value for name, value in found.items() if value is not None}
 
     def to_plain(self, *last: str) -> dict[str, Plain]:
         """As it is written; `last` are the keys at its end, of one that was measured the reason."""
         last = last or ("reason",) * (self.metrics is not None)
-        return dict(sorted(super().to_plain().items(), key=lambda item: item[0] in last))
+        plain = super().to_plain()
+        keys = [key for key in dict.fromkeys((*FIRST, *plain)) if key not in last]
+        return {key: plain[key] for key in (*keys, *last) if key in plain}
 
 
 @dataclass(frozen=True)
