@@ -4,32 +4,19 @@ one's own: each is named as its method. docs/reference/methods.md has their sour
 `focal` takes a gamma for all samples or one each: `scheduled_gamma` is that of `focal_scheduled`,
 `sample_gamma` that of `focal_sample_dependent`, `learned_gamma` that of `gamma_net`. `mmce`,
 `mdca`, `dca`, `esd`, `dece` and `sece` are terms to be added to a loss, times a weight.
-`losses.pyi` has the same for type checkers.
+`losses.pyi` lists them, for type checkers too.
 """
 
+import re
 from importlib import import_module
+from pathlib import Path
 
-_PLACES = {
-    "acls": ("acls", "acls_loss"),
-    "brier": ("brier", "brier_loss"),
-    "confidence_penalty": ("confidence_penalty", "confidence_penalty_loss"),
-    "cross_entropy": ("cross_entropy", "cross_entropy_loss"),
-    "dca": ("dca", "confidence_difference"),
-    "dece": ("dece", "differentiable_ece"),
-    "dual_focal": ("dual_focal", "dual_focal_loss"),
-    "esd": ("esd", "expected_squared_difference"),
-    "focal": ("focal", "focal_loss"),
-    "inverse_focal": ("inverse_focal", "inverse_focal_loss"),
-    "label_smoothing": ("label_smoothing", "label_smoothing_loss"),
-    "learned_gamma": ("gamma_net", "learned_gamma"),
-    "logit_norm": ("logit_norm", "logit_norm_loss"),
-    "mbls": ("mbls", "mbls_loss"),
-    "mdca": ("mdca", "multiclass_difference"),
-    "mmce": ("mmce", "mmce_penalty"),
-    "sample_gamma": ("focal_sample_dependent", "sample_gamma"),
-    "scheduled_gamma": ("focal_scheduled", "scheduled_gamma"),
-    "sece": ("sece", "smooth_ece"),
-}
+_LISTED = re.findall(
+    r"^from trainables\.methods\.(\w+) import (\w+) as (\w+)$",
+    Path(__file__).with_suffix(".pyi").read_text(),
+    re.MULTILINE,
+)
+_PLACES = {name: (method, function) for method, function, name in _LISTED}
 __all__ = [*_PLACES]
 
 

@@ -12,13 +12,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from study.uncertainty.intervals import FRACTIONS, Interval, percentile, wilson
-from study.uncertainty.resampling import Draws, Floats, SampleTerms
+from study.uncertainty.resampling import SCORES, Draws, Floats, SampleTerms
 from trainables.kinds import FEWEST
 from trainables.outputs.predictions import Predictions
 from trainables.problems import FieldError
 
-MEANS = ("accuracy", "error", "top5_accuracy", "nll", "brier")
-WEIGHTED = (*MEANS, "ece", "mce", "classwise_ece")
+WEIGHTED = (*SCORES, "ece", "mce", "classwise_ece")
 
 
 def check_weighted(names: Sequence[str]) -> None:
@@ -41,7 +40,7 @@ def weighted_intervals(
     predictions: Predictions, weights: Floats, values: dict[str, float], draws: Draws, level: float
 ) -> dict[str, Interval]:
     """The intervals of those `values` that are means."""
-    means = [name for name in values if name in MEANS]
+    means = [name for name in values if name in SCORES]
     effective = int(weights.sum() ** 2 / (weights @ weights))
     if effective < FEWEST:
         return {}

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from study.uncertainty.resampling import BINS, Floats, Indices, SampleTerms, Sums, product
+from study.uncertainty.resampling import BINS, SUMMED, Floats, Indices, SampleTerms, Sums, product
 
 # Samples times draws processed at once.
 CHUNK = 2**22
@@ -78,7 +78,7 @@ def _drawn_sums(table: SampleTerms, uniforms: Floats) -> Sums:
     return Sums(
         samples=n,
         classes=table.classes,
-        scores=np.zeros((4, draws)),
+        scores=np.zeros((len(SUMMED), draws)),
         width_counts=_counts(table.width),
         width_gaps=width_hits - np.bincount(table.width, table.confidence, BINS)[:, None],
         mass_counts=_counts(table.mass),

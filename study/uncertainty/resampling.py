@@ -37,7 +37,9 @@ Floats = NDArray[np.floating]
 Indices = NDArray[np.int64]
 
 BINS = 15
-SCORES = ("accuracy", "error", "top5_accuracy", "nll", "brier")  # means over samples
+# Means over samples, of the columns that `_Scored` has of each; and what follows from one.
+SUMMED = ("accuracy", "top5_accuracy", "nll", "brier")
+SCORES = ("accuracy", "error", *SUMMED[1:])
 ERRORS = ("ece", "mce", "adaptive_ece", "classwise_ece", "debiased_l2", "smooth_ece")
 OVERLAPS = {"miou": 0, "miou_without_0": 1}  # by metric: the first class of the mean
 RESAMPLED = (*SCORES, *ERRORS, *OVERLAPS)
@@ -173,7 +175,7 @@ class Sums:
 
     samples: int | Floats  # or the number of each resample, [B]
     classes: int
-    scores: Floats  # [4, B]: hit, label among the top five, NLL, Brier
+    scores: Floats  # [len(SUMMED), B]
     width_counts: Floats  # equal-width bins: samples, and hits minus confidence
     width_gaps: Floats
     mass_counts: Floats  # equal-mass bins: the same, and hits
@@ -196,10 +198,10 @@ class Sums:
 
     def metrics(self, wanted: Collection[str] = RESAMPLED) -> dict[str, Floats]:
         """The wanted metrics that are defined here, [B] each."""
-        accuracy, top5, nll, brier = self.scores / self.samples
-        every = {"accuracy": accuracy, "error": 1 - accuracy, "nll": nll, "brier": brier}
-        if self.classes > 5:
-            every["top5_accuracy"] = top5
+        every = dict(zip(SUMMED, self.scores / self.samples, strict=True))
+        every["error"] = 1 - every["accuracy"]
+        if self.classes <= 5:
+            del every["top5_accuracy"]
         found = {name: values for name, values in every.items() if name in wanted}
         return found | self.overlaps(wanted) | self.calibration(wanted)
 
@@ -271,7 +273,7 @@ class SampleTerms:
 
     classes: int
     confidence: Floats  # [N]: the largest probability of each sample
-    scores: Floats  # [N, 4]
+    scores: Floats  # [N, len(SUMMED)]
     hits: Floats  # [N]
     width: Indices  # [N]: its equal-width bin
     mass: Indices  # [N]: its equal-mass bin
@@ -352,18 +354,19 @@ class SampleTerms:
     def _sums(self, counts: Floats) -> Sums:
         residual = self.hits - self.confidence
         one = np.ones_like(residual)
-        width = 4 + self.width
-        mass = 4 + 2 * BINS + self.mass
-        rows = [np.broadcast_to(np.arange(4), self.scores.shape)]
+        means = len(SUMMED)
+        width = means + self.width
+        mass = means + 2 * BINS + self.mass
+        rows = [np.broadcast_to(np.arange(means), self.scores.shape)]
         rows.append(np.stack([width, width + BINS, mass, mass + BINS, mass + 2 * BINS], axis=1))
         values = [self.scores, np.stack([one, residual, one, residual, self.hits], axis=1)]
         classes = self.classes
-        height = 4 + 5 * BINS
+        height = means + 5 * BINS
         if self.cells is not None and self.probs is not None:
             rows.append(height + self.cells)
             values.append((np.arange(classes) == self.labels[:, None]) - self.probs)
             height += BINS * classes
-        ends = [*(4 + k * BINS for k in range(6)), height]
+        ends = [*(means + k * BINS for k in range(6)), height]
         if self.predicted is not None:
             region = [self.labels, classes + self.labels, 2 * classes + self.predicted]
             rows.append(height + np.stack(region, axis=1))
@@ -384,7 +387,7 @@ class SampleTerms:
 class _Scored(NamedTuple):
     """What is computed sample by sample."""
 
-    scores: Floats  # [N, 4]
+    scores: Floats  # [N, len(SUMMED)]
     confidence: Floats  # [N]
     predicted: Indices  # [N]
     probs: Floats  # [N, K], or [N, 0] where they are not kept
@@ -402,7 +405,8 @@ class _Scored(NamedTuple):
         own = np.take_along_axis(ranked, labels[:, None], 1)
         classes = np.arange(logits.shape[1])
         ahead = ((ranked > own) | ((ranked == own) & (classes < labels[:, None]))).sum(axis=1)
-        scores = np.stack([ahead == 0, ahead < 5, nll, brier], axis=1)
+        columns = {"accuracy": ahead == 0, "top5_accuracy": ahead < 5, "nll": nll, "brier": brier}
+        scores = np.stack([columns[name] for name in SUMMED], axis=1)
         kept = probs if keep else np.empty((len(probs), 0))
         return cls(scores, probs.max(axis=1), ranked.argmax(axis=1), kept)
 
