@@ -43,6 +43,8 @@ from trainables.metrics import CONVENTION, describe
 from trainables.plugins import name_of
 
 Plain = dict[str, Any]
+# Settings of each training with a place of their own on the page; seeds and folders have none.
+NAMED = {"data", "model", "optimizer", "epochs", "batch_size", "result", "seed", "extensions"}
 
 
 def gather(
@@ -216,6 +218,10 @@ def _facts(study: Study) -> list[list[str]]:
     plain = without_credentials(study.spec.to_mapping())
     recorded = study.recorded
     early = study.spec.early_stopping
+    changed = study.spec.changed_settings()
+    others = [
+        f"; {key} {strict_yaml.one_line(changed[key])}" for key in changed if key not in NAMED
+    ]
     return [
         ["Data", _settings(plain["data"])],
         ["Classes", f"{len(recorded.classes):,}"],
@@ -226,7 +232,7 @@ def _facts(study: Study) -> list[list[str]]:
             "Training",
             (
                 f"{counted(plain['epochs'], 'epoch')}, batch size {plain['batch_size']}; result:"
-                f" {plain['result']}"
+                f" {plain['result']}{''.join(others)}"
             ),
         ],
         ["Search", f"{plain['sampler']['name']}; {study.spec.first_in_words} tried first"],

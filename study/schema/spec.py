@@ -252,6 +252,12 @@ class StudySpec(Settings):
         before = f"the study's own settings ({', '.join(own)}), then " if own else ""
         return f"{before}each method's defaults are"
 
+    def changed_settings(self) -> dict[str, Plain]:
+        """The settings of each training that are not the defaults, in plain values."""
+        plain = self.to_mapping()
+        usual = {each.name: each.default for each in fields(type(self))}
+        return {key: plain[key] for key in shared_keys() if plain[key] != usual[key]}
+
     def searches(self, label: str) -> Searches:
         """The label, as settings are tried in it."""
         space = self.variant(label).space

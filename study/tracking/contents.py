@@ -105,19 +105,21 @@ def _config(study: Study, label: str) -> dict[str, str]:
     usual = {
         field.name: field.default for field in fields(TrialConfig) if field.default is not MISSING
     }
-    shared = {key: value for key, value in {**usual, **study.plain}.items() if key in _keys()}
+    shared = {
+        key: value for key, value in {**usual, **study.plain}.items() if key in keys_of_trials()
+    }
     whole = flat({**shared, "precision": study.recorded.meaning["precision"]})
     return whole | _of_method(study, label)
 
 
 def _meant(study: Study, label: str) -> dict[str, str]:
     meaning = study.recorded.meaning
-    shared = flat({key: meaning[key] for key in _keys() & set(meaning)})
+    shared = flat({key: meaning[key] for key in keys_of_trials() & set(meaning)})
     placed = {path: value for path, value in shared.items() if value != A_FILE}
     return placed | _of_method(study, label)
 
 
-def _keys() -> set[str]:
+def keys_of_trials() -> set[str]:
     """The keys of a study that its trials share."""
     from trainables.config import TrialConfig
 

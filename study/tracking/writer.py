@@ -32,7 +32,14 @@ from study.store.history import Row, read_history
 from study.store.spending import UNITS, budget_line, budget_of, cost_of, spent, summed
 from study.store.trials import TrialRecord, Trials
 from study.tracking.client import STATUS, open_client, search_runs, what_happened
-from study.tracking.contents import Configs, commit_tag, flat, study_tags, trial_tags
+from study.tracking.contents import (
+    Configs,
+    commit_tag,
+    flat,
+    keys_of_trials,
+    study_tags,
+    trial_tags,
+)
 from study.tracking.descriptions import NOTE, description
 from study.tracking.locations import upload
 from study.tracking.standing import NO_SERIES, log_values, set_tags, standing_of
@@ -43,19 +50,6 @@ if TYPE_CHECKING:
     from study.store.openings import Tested
     from study.store.study import Study
 
-# Settings shared by all trials that later runs of the study cannot change: the parent's params
-# (immutable in MLflow).
-SHARED = (
-    "data",
-    "model",
-    "optimizer",
-    "batch_size",
-    "epochs",
-    "seed",
-    "result",
-    "sampler",
-    "early_stopping",
-)
 LONGEST_DIGEST = 36  # that MLflow takes of a data set; the tag calstudy.data_digest is whole
 
 
@@ -246,7 +240,9 @@ class StudyRuns:
         run = self._parent
         plain = {**study.plain, "sampler": {**study.plain.get("sampler", {})}}
         plain["sampler"].pop("pending", None)  # it may change
-        shared = {key: plain[key] for key in SHARED if plain.get(key) is not None}
+        # What later runs cannot change: params are immutable.
+        kept = {*(keys_of_trials() & set(recorded.meaning)), "sampler", "early_stopping"}
+        shared = {key: plain[key] for key in plain if key in kept and plain[key] is not None}
         shared["objectives"] = ", ".join(
             f"{one.metric} {one.direction}" for one in study.objectives
         )

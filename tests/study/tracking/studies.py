@@ -86,7 +86,7 @@ def complete(
         "started": BEGAN + 10 * number,
         "ended": BEGAN + 10 * number + epochs + 0.5,
     }
-    record = TrialRecord(label, number, "complete", params, metrics, 1, epochs, **times)
+    record = TrialRecord(label, number, "complete", params, metrics, 1, epoch=epochs, **times)
     study.files(record).mkdir(parents=True, exist_ok=True)
     (study.files(record) / "history.json").write_text(json.dumps(rows))
     return record
