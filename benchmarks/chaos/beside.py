@@ -398,6 +398,7 @@ def main() -> None:
     if options.program:
         PROGRAMS[options.program](options.directory, options.url)
         return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # a round cleans up
     rng = random.Random(options.seed)
     print(f"seed {options.seed}; {TRIALS} trials of {EPOCHS} epochs each time")
     print(f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}", flush=True)

@@ -95,12 +95,6 @@ class _Parts(NamedTuple):
 
 MOST_SEEDS = 1000
 ROUNDING = 1e-7  # of accuracies in float32
-# A method's variance between seeds is its own and, with this weight, the mean of the methods
-# outside the pair: unequal spreads keep more from being lent, and two methods alone lend nothing.
-# Of two seeds, whose own variance tells little, it has the weight of one degree of freedom
-# (benchmarks/experiments/tied.py).
-LENT = 0.5
-LEAST_LENT = 1.0
 
 
 @dataclass(frozen=True)
@@ -214,23 +208,23 @@ class Methods:
     def _between_seeds(self, *pair: str) -> tuple[float, float]:
         """The variance of a difference due to seeds, and its degrees of freedom (Welch 1947).
 
-        A method whose seeds are equal on every resample trains no other network: it has no variance
-        to lend, and none to borrow.
+        A method's variance is its own and, weighted by `lent_to`, the mean of the methods outside
+        the pair, so that two methods alone lend nothing. One whose seeds are equal on every
+        resample trains no other network: it has no variance to lend, and none to borrow.
         """
         freedom = {name: len(row.values) - 1 for name, row in self.rows.items()}
         variance = {name: float(np.var(row.values, ddof=1)) for name, row in self.rows.items()}
         others = [name for name in self.rows if name not in pair and self.rows[name].vary]
-        of_others = sum(freedom[name] for name in others)
-        mean = 0.0
-        if others:
-            mean = sum(freedom[name] * variance[name] for name in others) / of_others
+        known = [(freedom[name], variance[name]) for name in others]
+        of_others = sum(each for each, _ in known)
         parts = []
         for name in pair:
             if not self.rows[name].vary:
                 continue
             seeds = freedom[name] + 1
-            lent = min(max(LEAST_LENT, LENT * freedom[name]), of_others / 2)
+            lent = min(lent_to(freedom[name]), of_others / 2)
             degrees = freedom[name] + lent
+            mean = mean_variance(known, min(1.0, 2 / freedom[name])) if known else 0.0
             own = (freedom[name] * variance[name] + lent * mean) / degrees
             parts.append((own / seeds, degrees))
         total = sum(part for part, _ in parts)
@@ -238,6 +232,29 @@ class Methods:
         if not of_each:
             return total, math.inf
         return total, min(sum(freedom.values()), total**2 / of_each)
+
+
+def lent_to(freedom: float) -> float:
+    """The weight, in degrees of freedom, of the others' mean variance beside a method's own.
+
+    1 with two or three seeds: unequal spreads keep more from being lent. 2 with five. 1 again from
+    nine on: these know their own variance, and one noisy method would widen all other intervals.
+    Chosen by benchmarks/experiments/tied.py.
+    """
+    return max(1.0, min(freedom / 2, 8 / freedom))
+
+
+def mean_variance(known: Sequence[tuple[float, float]], power: float) -> float:
+    """The power mean of variances, each with its degrees of freedom: arithmetic with power 1, near
+    0 almost geometric. Unbiased where all are equal and normal.
+    """
+    total = sum(freedom for freedom, _ in known)
+    mean = sum(freedom * variance**power for freedom, variance in known) / total
+    bias = sum(
+        freedom * (2 / freedom) ** power * math.gamma(freedom / 2 + power) / math.gamma(freedom / 2)
+        for freedom, _ in known
+    )
+    return float((mean * total / bias) ** (1 / power))
 
 
 def _quantile(methods: int, freedom: float, level: float) -> float:

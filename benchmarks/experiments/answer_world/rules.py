@@ -191,10 +191,10 @@ class Disagreement:
     def _parts(self, seeds: int, rows: int, level: float) -> tuple[float, float]:
         """Squares of the half-width: what does not fall with samples, and what
         falls with their number."""
-        from study.uncertainty.methods import LEAST_LENT, LENT, _quantile
+        from study.uncertainty.methods import _quantile, lent_to
 
         own = seeds - 1
-        lent = min(max(LEAST_LENT, LENT * own), max(0, rows - 2) * own / 2)
+        lent = min(lent_to(own), max(0, rows - 2) * own / 2)
         few = _quantile(max(2, rows), min(rows * own, 2 * (own + lent)), level) ** 2
         many = _quantile(max(2, rows), float("inf"), level) ** 2
         shared = max(0.0, self.between - self.within)

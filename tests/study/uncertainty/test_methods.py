@@ -9,7 +9,13 @@ import torch
 from pytest import approx
 from scipy import stats
 
-from study.uncertainty.methods import Methods, NetworkPredictions, Seeds, compare_methods
+from study.uncertainty.methods import (
+    Methods,
+    NetworkPredictions,
+    Seeds,
+    compare_methods,
+    mean_variance,
+)
 from trainables.outputs.predictions import Predictions
 from trainables.problems import FieldError
 
@@ -84,6 +90,27 @@ def test_a_method_that_always_trains_the_same_network_lends_no_variance():
     assert with_it._between_seeds("0", "4")[0] == approx(1.0)  # of one method alone
     lucky = Seeds(same, np.array([[2.0, 2.1, 1.9], [2.0, 1.9, 2.1]]))  # equal on the samples alone
     assert lucky.vary and not with_it.rows["4"].vary
+
+
+@pytest.mark.parametrize("power", [1.0, 0.5, 2 / 11])
+def test_a_mean_of_variances_is_unbiased_where_they_are_equal(power):
+    """And arithmetic with power 1, weighted by degrees of freedom."""
+    freedom = np.array([2, 4, 11] * 400)
+    drawn = 3.0 * np.random.default_rng(0).chisquare(freedom, (300, 1200)) / freedom
+    found = [mean_variance([*zip(freedom, row, strict=True)], power) for row in drawn]
+    assert np.mean(found) == approx(3.0, rel=0.01)
+    assert mean_variance([(2, 1.0), (6, 3.0)], 1.0) == approx(2.5)
+
+
+def test_of_twelve_seeds_a_noisy_method_hardly_widens_the_others_intervals():
+    """Ten times noisier: the arithmetic mean with half their weight widened them 3.5 times."""
+    quiet = [stats.norm.ppf((np.arange(12) + 0.5) / 12) + shift for shift in range(4)]
+    noisy = 10 * quiet[0]
+    reaches = [
+        math.sqrt(without_sample_noise(*quiet, last)._between_seeds("0", "1")[0])
+        for last in (quiet[0], noisy)
+    ]
+    assert reaches[1] / reaches[0] < 1.3
 
 
 def test_networks_that_are_equal_leave_the_noise_of_the_samples():
