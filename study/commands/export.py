@@ -20,6 +20,7 @@ from study.terminal.steps import Steps
 if TYPE_CHECKING:
     from study.answer.choice import Choice
     from study.answer.confirmation import Results
+    from study.answer.said import Answer
     from study.registry.export import Exported
     from study.store.study import Study
 
@@ -132,11 +133,11 @@ def export(
         by_hand = selected_by_hand(Given(asked_for, search.own_objectives))
     with Steps(errors) as steps:
         steps("computing the answer")
-        why = _why(found, choice, level) if is_default else ()
+        said = _answer(found, choice, level) if is_default else None
         steps("exporting the model and checking it")
-        exported = export_model(choice, name, alias, uri, asked, why, level, by_hand, calibrator)
-    if why:
-        console.say(why[0])
+        exported = export_model(choice, name, alias, uri, asked, said, level, by_hand, calibrator)
+    if said:
+        console.say(said.sentences[0])
     differs = search.serves_note if asked is None else ""
     _say(found, choice, exported, alias)
     console.say(by_hand or first_upper(differs) or searched_for(search.objectives))
@@ -211,11 +212,11 @@ def _refuse_lost(choice: Choice, study: Study) -> None:
         raise FieldError("pick", found, mend)
 
 
-def _why(found: Results, choice: Choice, level: float) -> tuple[str, ...]:
+def _answer(found: Results, choice: Choice, level: float) -> Answer | None:
     """The study's answer, if it names this model."""
     from study.answer.answer import answer
 
     said = answer(found, level)
     if said.choice is None or said.choice.record != choice.record:
-        return ()
-    return said.sentences
+        return None
+    return said

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ import torch
 
 from study.answer.choice import Choice
 from study.answer.confirmation import search_of
+from study.answer.said import Answer
 from study.registry.calibrated import calibrator_facts, calibrator_line
 from study.registry.model_card import Facts, confirmed_facts, confirmed_floors
 from study.registry.names import ExportError, check_names
@@ -87,14 +88,14 @@ def export(
     alias: str | None,
     tracking_uri: str,
     serves: str | None = None,
-    answer: Sequence[str] = (),
+    answer: Answer | None = None,
     level: float = LEVEL,
     by_hand: str = "",
     calibrator: str | None = None,
 ) -> Exported:
     """Register the trial's model as a version of `name`, or find that; point `alias` to it.
 
-    serves: TEMPERATURE or RAW; None: as the search says. answer: its sentences. level: of the
+    serves: TEMPERATURE or RAW; None: as the search says. answer: that names it. level: of the
     card's intervals, for a seed of a confirmation. by_hand: for what objectives, given
     afterwards, its user selected it; for card and tags. calibrator: applied in place of what it
     was selected with. Raises ExportError if the model does not
@@ -164,7 +165,7 @@ def _candidate(
     record: TrialRecord,
     serves: str,
     confirmed: Facts,
-    answer: Sequence[str],
+    answer: Answer | None,
     calibrator: str | None,
 ) -> Candidate:
     """The model as deployed. confirmed: what its facts say of a confirmation. calibrator: in place

@@ -17,6 +17,7 @@ from jinja2 import Environment, PackageLoader
 from study.answer.choice import Choice, median_seed
 from study.answer.networks import networks_on_test
 from study.answer.phrases import first_upper
+from study.answer.said import Answer
 from study.registry.calibrated import calibrator_line
 from study.schema.markdown import Markdown, as_code, as_sentence, as_text
 from study.schema.objective import (
@@ -74,8 +75,8 @@ def _templates() -> Environment:
 # ---- the card ------------------------------------------------------------------------------------
 
 
-def card(facts: Facts, name: str, answer: Sequence[str] = ()) -> str:
-    """The card of a model with these facts. answer: its sentences."""
+def card(facts: Facts, name: str, answer: Answer | None = None) -> str:
+    """The card of a model with these facts. answer: that names it."""
     objectives = [Objective(**objective) for objective in facts["objectives"]]
     accuracy = facts["metrics_of_trial"]["accuracy"]
     context = {

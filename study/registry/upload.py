@@ -7,7 +7,7 @@ import logging
 import shutil
 import tempfile
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version as library_version
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from study.answer.said import Answer
 from study.registry.model_card import Facts, card, metadata, shown
 from study.registry.names import ExportError
 from study.registry.registered_model import (
@@ -79,7 +80,7 @@ RESTORE = (
 
 @dataclass(frozen=True)
 class Candidate:
-    """A model that can be registered, with its facts. answer: why it was chosen, for its card.
+    """A model that can be registered, with its facts. answer: that names it, for its card.
     vocabulary: the file of its words, of texts."""
 
     classifier: Classifier
@@ -88,7 +89,7 @@ class Candidate:
     difference: float
     record: TrialRecord
     facts: Facts
-    answer: Sequence[str] = ()
+    answer: Answer | None = None
     vocabulary: Path | None = None
 
     @property

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from study.answer.said import Answer, Part
 from study.registry import model_card
 from study.registry.names import ExportError, check_names
 from trainables import metrics
@@ -196,7 +197,9 @@ def test_other_texts_of_a_user_are_escaped_too() -> None:
         "validation_groups": f"3 {evil}",
         "confirmed": confirmed,
     }
-    found = model_card.card(facts, 'it"s; <b>', [f"Take `focal/0000` of 3 {evil}."])
+    said = Answer((f"Take `focal/0000` of 3 {evil}.",), (), (Part("How sure", f"Of {evil}."),))
+    found = model_card.card(facts, 'it"s; <b>', said)
+    assert found.endswith("\n## How sure\nOf " + r"a\`b\|\<i\> zz." + "\n")
     assert "<i>" not in found.replace("``a`b|<i> zz``", "") and "\nzz" not in found
     assert found.startswith('# it"s; \\<b\\>: mlp trained by cross_entropy\n')
     assert r"300 samples of 3 a\`b\|\<i\> zz" in found
