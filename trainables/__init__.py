@@ -8,7 +8,7 @@ from importlib import import_module
 
 _NAMES = {
     "dataset": ("Dataset", "Header", "RawData", "RawSplit", "Samples", "Words"),
-    "fields": ("choice", "number", "numbers", "text"),
+    "fields": ("choice", "number", "numbers", "setting", "text"),
     "method": (
         *("AuxiliaryMethod", "Batch", "Method", "Mixed", "State", "Step", "Task", "Trainer"),
         *("Wrapper", "require_labels"),

@@ -9,6 +9,7 @@ from trainables.dataset import Words as Words
 from trainables.fields import choice as choice
 from trainables.fields import number as number
 from trainables.fields import numbers as numbers
+from trainables.fields import setting as setting
 from trainables.fields import text as text
 from trainables.method import AuxiliaryMethod as AuxiliaryMethod
 from trainables.method import Batch as Batch

@@ -8,7 +8,7 @@ from typing import Any
 
 from trainables import data, methods, models
 from trainables.dataset import Dataset
-from trainables.fields import Settings, allowed_types, check_value, choice, number, text
+from trainables.fields import Settings, allowed_types, check_value, choice, number, setting
 from trainables.method import Method
 from trainables.model import Model
 from trainables.optimizer import Optimizer
@@ -41,10 +41,10 @@ class TrialConfig(Settings):
     precision: str = choice(
         "float32", "bfloat16", doc="of the network's passes in training; losses are float32"
     )
-    deterministic: bool = text(
+    deterministic: bool = setting(
         False, doc="on a GPU: a resumed trial equals one never interrupted, bit for bit; slower"
     )
-    compile: bool = text(
+    compile: bool = setting(
         False,
         doc="on a GPU: compile the network's features, for a minute, once per method and model",
     )
@@ -52,10 +52,10 @@ class TrialConfig(Settings):
         *("on", "off"),
         doc="on a GPU: replay the training step as a CUDA graph; off: run it from Python each time",
     )
-    equal_train: bool = text(
+    equal_train: bool = setting(
         False, doc="train every method on the same samples: hold out the meta split for all"
     )
-    diagnostics: bool = text(
+    diagnostics: bool = setting(
         False,
         doc=(
             "record per epoch NLL and entropy of correct and wrong predictions, and norms of head"
@@ -72,7 +72,7 @@ class TrialConfig(Settings):
             " values look too good"
         ),
     )
-    extensions: str | None = text(
+    extensions: str | None = setting(
         None, doc="folder with your own methods/, models/, data/ and metrics/"
     )
 

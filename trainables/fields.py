@@ -114,9 +114,12 @@ def read_by(spec: Any, **values: str) -> Any:
     return field(default=spec.default, metadata={**spec.metadata, "read_by": values})
 
 
-def text(default: Any = MISSING, *, doc: str = "") -> Any:
-    """A field of free text (or, by its annotation, any other type that `check_value` supports)."""
+def setting(default: Any = MISSING, *, doc: str = "") -> Any:
+    """A field of any type that `check_value` supports: text, a bool, another object."""
     return field(default=default, metadata={"doc": doc})
+
+
+text = setting  # its former name
 
 
 @functools.cache

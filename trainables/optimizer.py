@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from trainables.fields import Settings, choice, number, numbers, read_by, text
+from trainables.fields import Settings, choice, number, numbers, read_by, setting
 
 # PyTorch's one-cycle schedule: the fraction of training in which it rises, from lr / 25,
 # then down to lr / 250,000.
@@ -41,7 +41,7 @@ class Optimizer(Settings):
     clip: float | None = number(
         None, above=0, doc="maximum norm of the gradient; null: no clipping"
     )
-    nesterov: bool = read_by(text(False, doc="SGD only: Nesterov momentum"), name="sgd")
+    nesterov: bool = read_by(setting(False, doc="SGD only: Nesterov momentum"), name="sgd")
     bias_lr_factor: float = read_by(
         number(
             1.0,

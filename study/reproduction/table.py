@@ -23,7 +23,7 @@ from study.reproduction.plain_values import (
     words_of,
 )
 from study.schema.errors import check_keys, located, under
-from trainables.fields import Settings, check_value, choice, number, text
+from trainables.fields import Settings, check_value, choice, number, setting
 from trainables.metrics import described
 from trainables.problems import FieldError, nearest
 
@@ -44,7 +44,7 @@ EVERY_NETWORK = "all"  # the key of `published` in a table without networks
 class StudyEntry(Settings):
     """A study that the table needs."""
 
-    name: str = text(doc="of the spec beside the table's file")
+    name: str = setting(doc="of the spec beside the table's file")
     seeds: int | None = number(None, low=1, doc="fixes their number; such a study has no rows")
 
 
@@ -52,7 +52,7 @@ class StudyEntry(Settings):
 class NetworkEntry(Settings):
     """A network of the table: in place of the studies' own."""
 
-    model: str | dict[str, Any] = text(doc="as in a study")
+    model: str | dict[str, Any] = setting(doc="as in a study")
     hours: float | None = number(
         None, above=0, doc="estimate: of one H100, for one seed of all rows"
     )
@@ -62,18 +62,18 @@ class NetworkEntry(Settings):
 class Option(Settings):
     """Values of the studies that differ if the option is given."""
 
-    what: str = text(doc="what it changes, in words")
-    values: dict[str, Any] = text(doc="values by path")
+    what: str = setting(doc="what it changes, in words")
+    values: dict[str, Any] = setting(doc="values by path")
 
 
 @dataclass(frozen=True)
 class Column(Settings):
     """A column: what is measured, and how it is printed."""
 
-    name: str = text()
-    metric: str = text(doc="a metric, a public rule of one, or a value of a temperature")
+    name: str = setting()
+    metric: str = setting(doc="a metric, a public rule of one, or a value of a temperature")
     after: str | None = choice(None, *AFTER, doc="after which temperature; null: as trained")
-    percent: bool = text(False, doc="printed in percent")
+    percent: bool = setting(False, doc="printed in percent")
     digits: int = number(2, low=0, doc="printed decimals, of the table's unit")
     step: float | None = number(None, above=0, doc="of a grid that values lie on")
 
@@ -82,9 +82,9 @@ class Column(Settings):
 class Row(Settings):
     """A row: a label of a study."""
 
-    name: str = text()
-    label: str = text()
-    study: str = text()
+    name: str = setting()
+    label: str = setting()
+    study: str = setting()
     after: str | None = choice(
         None, *AFTER, doc="the temperature of columns that are as trained elsewhere"
     )
@@ -94,11 +94,11 @@ class Row(Settings):
 class Claim(Settings):
     """A sentence of the paper as a direction: a row's column lies below, or above, another."""
 
-    says: str = text(doc="the sentence")
-    column: str = text()
-    than: str | float = text(doc="a row, or a number in the unit of the metric")
-    lower: str | None = text(None, doc="the row that is lower")
-    higher: str | None = text(None, doc="the row that is higher")
+    says: str = setting(doc="the sentence")
+    column: str = setting()
+    than: str | float = setting(doc="a row, or a number in the unit of the metric")
+    lower: str | None = setting(None, doc="the row that is lower")
+    higher: str | None = setting(None, doc="the row that is higher")
 
     @property
     def row(self) -> str:

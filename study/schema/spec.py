@@ -24,7 +24,7 @@ from trainables import metrics
 from trainables.config import TrialConfig, required
 from trainables.config import to_plain as settings_to_plain
 from trainables.dataset import Dataset
-from trainables.fields import Settings, choice, is_file, number, text, words_or_number
+from trainables.fields import Settings, choice, is_file, number, setting, words_or_number
 from trainables.loading.shift import ShiftSet
 from trainables.model import Model
 from trainables.optimizer import Optimizer
@@ -56,11 +56,11 @@ def _of_a_trial(name: str) -> Any:
 class StudySpec(Settings):
     """A checked study. Its fields are the file's keys in order; `methods:` lists `variants`."""
 
-    name: str = text(doc="[a-z0-9_-]; also the study's directory")
-    data: Dataset = text(doc="a data set and its options")
-    model: Model = text(doc="a network and its options")
-    variants: tuple[Variant, ...] = text(doc="names, or labelled variants with fixed values")
-    optimizer: Optimizer = text(Optimizer(), doc="how the weights are updated")
+    name: str = setting(doc="[a-z0-9_-]; also the study's directory")
+    data: Dataset = setting(doc="a data set and its options")
+    model: Model = setting(doc="a network and its options")
+    variants: tuple[Variant, ...] = setting(doc="names, or labelled variants with fixed values")
+    optimizer: Optimizer = setting(Optimizer(), doc="how the weights are updated")
     batch_size: int = _of_a_trial("batch_size")
     epochs: int = _of_a_trial("epochs")
     seed: int = _of_a_trial("seed")
@@ -81,7 +81,7 @@ class StudySpec(Settings):
     equal_train: bool = _of_a_trial("equal_train")
     diagnostics: bool = _of_a_trial("diagnostics")
     record: str | None = _of_a_trial("record")
-    objectives: tuple[Objective, ...] = text(
+    objectives: tuple[Objective, ...] = setting(
         (Objective("accuracy", "maximize"), Objective("ece", "minimize")),
         doc="what the search optimizes, on the validation split",
     )
@@ -94,7 +94,7 @@ class StudySpec(Settings):
             )
         },
     )
-    constraints: tuple[Condition, ...] = text(
+    constraints: tuple[Condition, ...] = setting(
         (),
         doc=(
             "conditions of every front and choice: accuracy >= 0.9, or accuracy >= best - 0.02"
@@ -123,10 +123,10 @@ class StudySpec(Settings):
             "doc": "overrides search_spaces/<method>.yaml; a plain value fixes the parameter"
         },
     )
-    try_first: tuple[Values, ...] = text(
+    try_first: tuple[Values, ...] = setting(
         (), doc=f"settings tried before the published defaults: {EXAMPLE}"
     )
-    search_optimizer: bool = text(
+    search_optimizer: bool = setting(
         False,
         doc="also search the learning rate and weight decay, over search_spaces/optimizer.yaml",
     )
@@ -144,39 +144,39 @@ class StudySpec(Settings):
             " plan`"
         ),
     )
-    early_stopping: EarlyStopping | None = text(
+    early_stopping: EarlyStopping | None = setting(
         None,
         doc=(
             "stop a method's poorer trials early: {at: 0.4, keep: 0.5, by: [brier, ece]}; null:"
             " none"
         ),
     )
-    budget: Budget | None = text(
+    budget: Budget | None = setting(
         None, doc="of all trials: {cpu_hours: 5} or {gpu_hours: 20}; null: no limit"
     )
     trial_minutes: float | None = number(
         None, above=0, doc="training limit; a longer trial fails; null: no limit"
     )
-    resources: Resources = text(Resources(), doc="per trial; a method may override them")
+    resources: Resources = setting(Resources(), doc="per trial; a method may override them")
     checkpoint_seconds: float = number(
         30.0, low=0, doc="seconds between checkpoints; 0: every epoch"
     )
     keep_models: str = choice("all", "front", doc="which trials keep their model.pt")
-    storage: str | None = text(
+    storage: str | None = setting(
         None,
         doc=(
             "folder of studies, relative to the working directory; null: $CALSTUDY_STORAGE or"
             " ./studies"
         ),
     )
-    tracking: str | None = text(
+    tracking: str | None = setting(
         None, doc="MLflow URI, or a file or variable with it; null: embedded in the storage"
     )
-    ledger: str | None = text(
+    ledger: str | None = setting(
         None, doc="file on the driver's own disk, relative to this file; null: STUDY/ledger.log"
     )
     extensions: str | None = _of_a_trial("extensions")
-    confirms: str | None = text(
+    confirms: str | None = setting(
         None, doc="the study whose candidates this one retrains; written by `calstudy confirm`"
     )
 

@@ -14,7 +14,7 @@ from trainables.data.shared.groups import groups_of_files
 from trainables.data.shared.images import ImageFiles, ImageList, check_lists
 from trainables.data.shared.left_out import left_out
 from trainables.data.shared.splits import KNOWN_NAMES, check_splits, split_names
-from trainables.fields import path_text, text
+from trainables.fields import path_text, setting
 from trainables.files.given import digest_of
 from trainables.problems import FieldError, nearest
 
@@ -28,7 +28,7 @@ class ImageFolder(ImageFiles):
     ignored; `{train: .}` says that every folder is a class.
     """
 
-    splits: dict[str, str] | None = text(
+    splits: dict[str, str] | None = setting(
         None, doc="folder of each split, e.g. {train: train, test: val}"
     )
     group: str | None = path_text(

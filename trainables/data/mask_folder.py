@@ -15,7 +15,7 @@ from trainables.data.shared.left_out import left_out
 from trainables.data.shared.mask_files import MaskFiles, MaskList
 from trainables.data.shared.masks import CLASSES_DOC, VOID, VOID_DOC, Legend, Void
 from trainables.data.shared.splits import KNOWN_NAMES, check_splits, split_names
-from trainables.fields import path_text, text
+from trainables.fields import path_text, setting
 from trainables.files.given import digest_of, lines_of
 from trainables.kinds import count_of
 from trainables.problems import FieldError, nearest
@@ -34,10 +34,10 @@ class MaskFolder(MaskFiles):
     `splits` names other files. Without such files, all images are train.
     """
 
-    splits: dict[str, str] | None = text(
+    splits: dict[str, str] | None = setting(
         None, doc="file of each split's names, below PATH, e.g. {train: fit.txt, test: held.txt}"
     )
-    void: Void = text(VOID, doc=VOID_DOC)
+    void: Void = setting(VOID, doc=VOID_DOC)
     classes: str | list[str] | None = path_text(
         None, doc=f"{CLASSES_DOC}; null: PATH/{NAMES}, if it is there"
     )

@@ -39,7 +39,7 @@ from trainables.data.shared.masks import (
 from trainables.data.shared.orientation import UPRIGHT, digest_with, orientation_of
 from trainables.data.shared.rows import RowFiles
 from trainables.dataset import Progress, nothing
-from trainables.fields import number, path_text, text
+from trainables.fields import number, path_text, setting
 from trainables.machine import memory
 from trainables.problems import FieldError
 
@@ -67,11 +67,13 @@ class Parquet(RowFiles):
 
     picks: ClassVar[str] = "the image"
 
-    image: str = text("image", doc="column of encoded images, or of structs with them in `bytes`")
-    mask: str | None = text(
+    image: str = setting(
+        "image", doc="column of encoded images, or of structs with them in `bytes`"
+    )
+    mask: str | None = setting(
         None, doc="column of masks, PNGs with a class for each pixel, in place of `label`"
     )
-    void: Void = text(VOID, doc=VOID_DOC)
+    void: Void = setting(VOID, doc=VOID_DOC)
     classes: str | list[str] | None = path_text(None, doc=CLASSES_DOC)
     size: Size = number(None, low=1, doc=SIZE)
 

@@ -21,7 +21,7 @@ from trainables.data.shared.listing import Content, Listing
 from trainables.data.shared.named_rows import NamedRows, ending_of, is_class_number
 from trainables.data.shared.rows import SPLIT_COLUMN
 from trainables.dataset import Progress, nothing
-from trainables.fields import path_text, text
+from trainables.fields import path_text, setting
 from trainables.kinds import NOUNS
 from trainables.machine import memory
 from trainables.problems import FieldError
@@ -62,8 +62,8 @@ class Table(NamedRows):
     endings: ClassVar[tuple[str, ...]] = (".parquet", ".csv", ".npz")
 
     path: str = path_text(doc="a .parquet, .csv or .npz file, or a folder of them")
-    label: str = text(LABEL, doc="column of class numbers or words; of an npz, `labels`")
-    features: str | list[str] | None = text(
+    label: str = setting(LABEL, doc="column of class numbers or words; of an npz, `labels`")
+    features: str | list[str] | None = setting(
         None, doc="column or columns of a sample; null: the only column of lists, or all of numbers"
     )
 

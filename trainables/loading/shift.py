@@ -23,7 +23,7 @@ from torch import Tensor
 
 from trainables.config import build, to_plain
 from trainables.dataset import Dataset, Rows, Samples
-from trainables.fields import Settings, text
+from trainables.fields import Settings, setting
 from trainables.files.atomic import replacing_folder
 from trainables.files.digest import damaged_files, sampled_digest
 from trainables.files.home import default_cache
@@ -56,10 +56,10 @@ class ShiftSet(Settings):
     """A set under `shift:`: any data set by name and options, and a selection of its samples."""
 
     data: Dataset = field()
-    where: dict[str, Value] | None = text(
+    where: dict[str, Value] | None = setting(
         None, doc="of a table or parquet: use only rows with these column values"
     )
-    ood: bool | None = text(
+    ood: bool | None = setting(
         None, doc="whether it is out of distribution; null: decided by class names or numbers"
     )
 

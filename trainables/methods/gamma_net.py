@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trainables.fields import choice, number, text, words_or_number
+from trainables.fields import choice, number, setting, words_or_number
 from trainables.method import Batch, State, Task
 from trainables.methods.focal import focal_loss
 from trainables.methods.shared.lookahead import (
@@ -54,7 +54,7 @@ class GammaNet(LookaheadMethod):
     k: int = number(10, low=1, doc="number of learned bases of the feature space")
     tau: float = number(0.01, above=0, doc="temperature: gamma is |x' W| / tau")
     gamma_max: float = number(10.0, above=0, doc="maximum of gamma")
-    detach_features: bool = text(True, doc="stop gamma-net's gradient at the features")
+    detach_features: bool = setting(True, doc="stop gamma-net's gradient at the features")
 
     def initial(self, task: Task) -> Parameters:
         linear = [layer for layer in task.network.head.modules() if isinstance(layer, nn.Linear)]

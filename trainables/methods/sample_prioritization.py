@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from trainables.fields import choice, number, text
+from trainables.fields import choice, number, setting
 from trainables.method import Batch, Method, State, Step, Task, Trainer, Wrapper
 from trainables.methods.cross_entropy import CrossEntropy
 from trainables.methods.shared.entropy import entropy
@@ -52,7 +52,7 @@ class SamplePrioritization(Wrapper):
         "entropy", "least_confidence", "margin", "random", doc="score by which samples are selected"
     )
     scores: str = choice("train_passes", "fresh_pass", doc="when scores are computed")
-    target: str | None = text(
+    target: str | None = setting(
         None, doc="a trial with `record: train_entropy`: STUDY/LABEL/NUMBER, or its file"
     )
     base: Method = field(

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from trainables.fields import choice, number, text
+from trainables.fields import choice, number, setting
 from trainables.method import AuxiliaryMethod, Method
 from trainables.methods.cross_entropy import CrossEntropy
 from trainables.methods.dece import soft_hits
@@ -50,7 +50,7 @@ class Sece(AuxiliaryMethod):
     bandwidth: float = number(0.1, above=0, doc="standard deviation of the kernel on confidences")
     weight: float = number(0.5, low=0, doc="weight of the SECE term")
     hits: str = choice("hard", "soft", doc="correctness: 0 or 1, or differentiable")
-    self_weight: bool = text(True, doc="include a sample in its own smoothed accuracy")
+    self_weight: bool = setting(True, doc="include a sample in its own smoothed accuracy")
     kernel: str = choice(
         "normalized", "as_printed", doc="weights: with a sum of 1, or the paper's sum, no accuracy"
     )

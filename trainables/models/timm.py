@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from trainables.fields import text
+from trainables.fields import setting
 from trainables.model import Origin
 from trainables.models.shared.pretrained import Pretrained, State
 from trainables.plugins import in_a_line
@@ -26,7 +26,7 @@ class Timm(Pretrained):
 
     package: ClassVar[str] = "timm"
 
-    network: str = text("resnet18", doc="timm's name, e.g. vit_small_patch16_224")
+    network: str = setting("resnet18", doc="timm's name, e.g. vit_small_patch16_224")
 
     def __post_init__(self) -> None:
         super().__post_init__()

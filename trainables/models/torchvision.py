@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from torch import nn
 from torchvision import models
 
-from trainables.fields import text
+from trainables.fields import setting
 from trainables.models.shared.pretrained import Pretrained, State
 from trainables.models.shared.torchvision_weights import published_file
 from trainables.problems import FieldError, nearest
@@ -29,7 +29,7 @@ class Torchvision(Pretrained):
 
     package: ClassVar[str] = "torchvision"
 
-    network: str = text(
+    network: str = setting(
         "resnet18", doc="torchvision's name, e.g. resnet50, convnext_tiny, vit_b_16"
     )
 

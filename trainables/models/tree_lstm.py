@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from trainables.fields import number, text
+from trainables.fields import number, setting
 from trainables.inputs import Inputs
 from trainables.kinds import Kind
 from trainables.model import Network
@@ -125,7 +125,7 @@ class TreeLstm(ModelOfWords):
     memory: int = number(150, low=1, doc="numbers of a node's state")
     width: int = number(300, low=1, doc="numbers of a word's vector")
     dropout: float = number(0.5, low=0, below=1, doc="before the last layer")
-    output_gate: bool = text(False, doc="an output gate in all nodes, not at leaves alone")
+    output_gate: bool = setting(False, doc="an output gate in all nodes, not at leaves alone")
 
     def build(self, input_shape: Inputs, num_classes: int) -> Network:
         words = self.vectors(input_shape)

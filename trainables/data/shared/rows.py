@@ -34,7 +34,7 @@ from trainables.data.shared.splits import (
     split_names,
 )
 from trainables.dataset import Dataset, Header, Progress, RawData, RawSplit, Rows, Samples, nothing
-from trainables.fields import number, path_text, text
+from trainables.fields import number, path_text, setting
 from trainables.files.given import digest_of
 from trainables.kinds import unit_of
 from trainables.plain import Value
@@ -55,12 +55,12 @@ class RowFiles(Dataset, ABC):
     picks: ClassVar[str] = "a feature"  # what a column of a sample is
 
     path: str = path_text(doc="a parquet file, or a folder of them")
-    label: str = text("label", doc="column of class numbers")
-    split_column: str = text(SPLIT_COLUMN, doc="column of split names, if the file has one")
-    splits: dict[str, str] | None = text(
+    label: str = setting("label", doc="column of class numbers")
+    split_column: str = setting(SPLIT_COLUMN, doc="column of split names, if the file has one")
+    splits: dict[str, str] | None = setting(
         None, doc="name of each split in the file, e.g. {train: train, test: val}"
     )
-    group: str | None = text(
+    group: str | None = setting(
         None, doc="column of what rows belong together, e.g. patient; no two splits share any"
     )
     limit: int | None = number(None, low=1, doc="maximum rows per split, stratified by label")

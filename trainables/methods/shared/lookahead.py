@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from trainables import methods
-from trainables.fields import choice, number, text, words_or_number
+from trainables.fields import choice, number, setting, words_or_number
 from trainables.method import (
     Batch,
     Method,
@@ -114,7 +114,7 @@ class LookaheadMethod(Method, ABC):
     meta_batch: int | str = words_or_number("batch_size", "auto", low=1, doc=META_BATCH_DOC)
     moves_first: str = choice("theta", "phi", doc="phi: the weights are updated with the new phi")
     reduction: str = choice("mean", "sum", doc="reduction over the batch of the look-ahead loss")
-    leak: bool = text(
+    leak: bool = setting(
         False, doc="add the meta batch's gradient to the weights', as in the base code"
     )
     meta_batch_norm: str = choice("frozen", "train", doc="batch norm mode on the meta batch")

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainables.fields import Settings, choice, number, text
+from trainables.fields import Settings, choice, number, setting
 from trainables.problems import FieldError
 
 
@@ -23,10 +23,10 @@ class Metric(Settings):
 
     name: str
     family: str  # the file in metrics/
-    function: str = text(doc="function name in the file; default: the metric's name")
-    label: str = text(doc="label in figures and pages; default: the name in words")
+    function: str = setting(doc="function name in the file; default: the metric's name")
+    label: str = setting(doc="label in figures and pages; default: the name in words")
     place: int = number(1000, low=1, doc="position in every table; stored metrics come first")
-    stored: bool = text(
+    stored: bool = setting(
         False, doc="whether every trial stores it; other metrics are computed on request"
     )
     kind: str = choice(
@@ -37,26 +37,26 @@ class Metric(Settings):
         doc="calibration error, mean score, fraction of the samples, overlap of regions",
     )
     better: str | None = choice("lower", "higher", doc="which direction is better; null: neither")
-    instead: str = text(
+    instead: str = setting(
         "", doc="for a metric with no better direction: the one to optimize instead"
     )
-    unit: str = text("", doc="unit of the values; default: fractions")
+    unit: str = setting("", doc="unit of the values; default: fractions")
     largest: float | None = number(1.0, above=0, doc="values lie in [0, largest]; null: unbounded")
-    reference: float | str | None = text(
+    reference: float | str | None = setting(
         None, doc="hypervolume reference, a number or 'log K'; default: worst value"
     )
-    matters: float | str | None = text(
+    matters: float | str | None = setting(
         None,
         doc=(
             "smallest difference that matters, a number or 'X / K' for K classes; null: a study"
             " must say it"
         ),
     )
-    removed_of: str = text(
+    removed_of: str = setting(
         "", doc="metric of which it is the part that a temperature removes; it has no `ts_` form"
     )
     fewest_classes: int = number(2, low=2, doc="minimum number of classes for which it is defined")
-    heading: str = text("", doc="heading in the papers' table; default: not in the table")
+    heading: str = setting("", doc="heading in the papers' table; default: not in the table")
     decimals: int = number(2, low=0, doc="decimals in that table, in % or in its unit")
 
     def __post_init__(self) -> None:

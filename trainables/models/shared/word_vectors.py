@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from trainables.fields import number, text
+from trainables.fields import number, setting
 from trainables.inputs import Inputs
 from trainables.kinds import Kind
 from trainables.model import Model, Network
@@ -50,7 +50,7 @@ class ModelOfWords(Model):
     takes: ClassVar[tuple[Kind, ...]] = ("words",)
 
     width: int = number(100, low=1, doc="numbers of a word's vector")
-    train_vectors: bool = text(
+    train_vectors: bool = setting(
         True, doc="train the vectors of words; false: they stay those of the data's `vectors`"
     )
 
