@@ -37,7 +37,7 @@ from study.answer.choice import choose
 from study.answer.confirmation import Results
 from study.schema.objective import RAW, TEMPERATURE
 from study.store.files import stored_classifier
-from study.store.study import Study, open_directory
+from study.store.study import StudyFolder, open_directory
 from study.store.trials import TrialRecord
 from trainables import metrics
 from trainables.loading.cache import prepare
@@ -92,7 +92,7 @@ def drawn(labels: np.ndarray, seed: int) -> dict[str, np.ndarray]:
     return found | {"fresh": np.sort(rest[:FRESH])}
 
 
-def searched(table: pa.Table, seed: int, directory: Path) -> Study:
+def searched(table: pa.Table, seed: int, directory: Path) -> StudyFolder:
     """The search with that seed, run or resumed if it is not finished."""
     name = f"answer_{seed:02}"
     if not (directory / name / "study.yaml").exists():
@@ -138,7 +138,7 @@ class Shipped(NamedTuple):
     served: str
 
 
-def former(study: Study) -> Shipped:
+def former(study: StudyFolder) -> Shipped:
     """The knee of accuracy and ECE before the temperature, of all complete trials; then
     the temperature was added."""
     found = knee(front(study.records(), study.objectives), study.objectives)
@@ -146,7 +146,7 @@ def former(study: Study) -> Shipped:
     return Shipped(found, TEMPERATURE)
 
 
-def todays(study: Study, serve: str, rule: str | None = None) -> Shipped:
+def todays(study: StudyFolder, serve: str, rule: str | None = None) -> Shipped:
     """What `choose` takes before a confirmation, under a constraint on accuracy. rule: None
     is that of the answer."""
     plain = study.plain | {"serve": serve, "constraints": ["accuracy >= best - 0.02"]}
@@ -155,7 +155,7 @@ def todays(study: Study, serve: str, rule: str | None = None) -> Shipped:
 
 
 FORMER = "former: the knee of all trials, with a temperature"
-RULES: dict[str, Callable[[Study], Shipped]] = {
+RULES: dict[str, Callable[[StudyFolder], Shipped]] = {
     FORMER: former,
     "the same trials as trained": lambda study: former(study)._replace(served=RAW),
     "today's knee, `serve: raw`": lambda study: todays(study, RAW, "knee"),
@@ -195,7 +195,7 @@ def measured(logits: torch.Tensor, labels: torch.Tensor, temperature: float) -> 
     return [[float(metrics.find(name)(scores, labels)) for name in MEASURED] for scores in ways]
 
 
-def fresh(study: Study, table: pa.Table, cache: Path) -> Fresh:
+def fresh(study: StudyFolder, table: pa.Table, cache: Path) -> Fresh:
     """The stored models on the fresh sample, with the temperature that `export` gives
     them; logits are cached."""
     records = study.records().complete

@@ -285,7 +285,7 @@ def made(directory: Path, slots: int, ended: int) -> tuple[Any, Any]:
     from study.schema.reading import spec_from_mapping
     from study.store.ledger import Ledger, open_storage
     from study.store.recorded import Recorded
-    from study.store.study import Study, write_study_file
+    from study.store.study import StudyFolder, write_study_file
 
     plain = {
         "name": "driver",
@@ -315,7 +315,7 @@ def made(directory: Path, slots: int, ended: int) -> tuple[Any, Any]:
         temperature_fit="temperature",
         meaning=spec.meaning(),
     )
-    study = Study.of(folder, spec, recorded)
+    study = StudyFolder.of(folder, spec, recorded)
     write_study_file(study)
     ledger = Ledger(open_storage(folder, None), study.name, study.id)
     for label in study.labels:

@@ -57,7 +57,7 @@ class Study:
         self._directory = directory
         self._spec = spec
         self._file_name = file_name or f"{directory.name}.yaml"
-        self._stored: store.Study | None = None
+        self._stored: store.StudyFolder | None = None
 
     @classmethod
     def create(cls, **keys: Any) -> Study:
@@ -421,14 +421,16 @@ class Study:
     def _has_begun(self) -> bool:
         return (self._directory / "study.yaml").exists()
 
-    def _now(self) -> store.Study:
+    def _now(self) -> store.StudyFolder:
         """The study as it is on disk; one that has not begun has no trials."""
         if self._spec is None or self._has_begun():
             self._stored = store.open_directory(self._directory, self.name, self._stored)
             return self._stored
-        return store.Study.of(self._directory, self._spec, Recorded())
+        return store.StudyFolder.of(self._directory, self._spec, Recorded())
 
-    def _seen(self, objectives: str | Sequence[str] | None, begun: bool = True) -> store.Study:
+    def _seen(
+        self, objectives: str | Sequence[str] | None, begun: bool = True
+    ) -> store.StudyFolder:
         """The study by these objectives; by its own for None. begun: it must have."""
         from study.schema.objective import read_objectives
         from study.store.seen import seen_by

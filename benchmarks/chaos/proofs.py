@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.chaos.attempts import Attempt, Loss
 from benchmarks.chaos.processes import command_line, wait_for
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.store.trials import TrialRecord
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 ENDING_SECONDS = 90.0
 
 
-def audited(study: Study, tracking: str | None, seconds: float) -> dict[str, Any]:
+def audited(study: StudyFolder, tracking: str | None, seconds: float) -> dict[str, Any]:
     """The audit, once it is clean; as it is after so many seconds.
 
     MLflow follows the ledger: while a driver works, or its server has just been away, it may
@@ -60,7 +60,7 @@ def promises_kept(losses: list[Loss]) -> list[str]:
     ]
 
 
-def proposed_as_undisturbed(study: Study) -> list[str]:
+def proposed_as_undisturbed(study: StudyFolder) -> list[str]:
     """Trials whose parameters are not those that one driver, never disturbed, would have proposed.
 
     True of the random sampler alone: others look at what is finished, and that is a matter of time.
@@ -80,7 +80,7 @@ def proposed_as_undisturbed(study: Study) -> list[str]:
 
 
 def trained_as_undisturbed(
-    study: Study, attempts: dict[str, list[Attempt]], rng: random.Random
+    study: StudyFolder, attempts: dict[str, list[Attempt]], rng: random.Random
 ) -> list[str]:
     """One of the trials that were attempted again, and all of its stack, trained without a break:
     equal logits, bit for bit."""
@@ -117,7 +117,7 @@ def trained_as_undisturbed(
     return wrong
 
 
-def _undisturbed(study: Study, rows: list[TrialRecord]) -> list[Learner]:
+def _undisturbed(study: StudyFolder, rows: list[TrialRecord]) -> list[Learner]:
     """The learners of a lone trial, or of all trials of a stack, at the end of their training."""
     import torch
 

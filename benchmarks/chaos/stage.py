@@ -21,7 +21,7 @@ import yaml
 from benchmarks.chaos import proofs
 from benchmarks.chaos.attempts import Attempt, Loss, attempts_of, losses, rows
 from benchmarks.chaos.processes import ACTOR, MARK, command_line, marked, wait_for
-from study.store.study import Study, open_directory
+from study.store.study import StudyFolder, open_directory
 from study.store.trials import TrialRecord
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -301,7 +301,7 @@ class Stage:
 
     # ---- the study -------------------------------------------------------------------------------
 
-    def study(self) -> Study:
+    def study(self) -> StudyFolder:
         """As it is on disk now."""
         return open_directory(self.directory, self.name)
 

@@ -23,7 +23,7 @@ from optuna.trial import create_trial
 from study.analysis.ranking import Ranking
 from study.analysis.rule import decide
 from study.schema.objective import Objective
-from study.store.study import Study, open_directory
+from study.store.study import StudyFolder, open_directory
 from study.store.trials import TrialRecord
 
 BUDGETS = (6, 12, 24)  # trials of each method
@@ -35,7 +35,7 @@ BEFORE = "answer before confirming"
 CHOOSERS = (ACCURACY, ECE, KNEE, JOINT, BEFORE)
 
 
-def taken(study: Study) -> dict[str, dict[int, str]]:
+def taken(study: StudyFolder) -> dict[str, dict[int, str]]:
     """The trial that each chooser takes, by how many trials each method had.
 
     Each but JOINT chooses among the first trials of each method. Optuna's best trials are among all
@@ -65,7 +65,7 @@ def taken(study: Study) -> dict[str, dict[int, str]]:
     return found
 
 
-def front_of(study: Study) -> list[str]:
+def front_of(study: StudyFolder) -> list[str]:
     """What `calstudy confirm` confirms by itself."""
     ranking = Ranking(study, study.records())
     assert ranking.knee is not None
@@ -73,7 +73,7 @@ def front_of(study: Study) -> list[str]:
     return list(dict.fromkeys(one.name for one in (first, ranking.knee, *ranking.front)))
 
 
-def _by_rule(study: Study, records: Sequence[TrialRecord]) -> TrialRecord:
+def _by_rule(study: StudyFolder, records: Sequence[TrialRecord]) -> TrialRecord:
     decision = decide(study, records)
     assert decision is not None
     return decision.taken

@@ -13,7 +13,7 @@ from study.analysis.progression import History
 from study.analysis.ranking import Ranking
 from study.analysis.repeats import typical
 from study.store.files import stored_history
-from study.store.study import Study
+from study.store.study import StudyFolder
 from trainables import metrics
 from trainables.plain import Value
 from trainables.problems import FieldError
@@ -31,7 +31,7 @@ def epoch_taken(history: History, result: str) -> Mapping[str, float]:
     return min(history, key=lambda row: sign * row[metric])
 
 
-def epochs_taken(study: Study) -> list[dict[str, Value]]:
+def epochs_taken(study: StudyFolder) -> list[dict[str, Value]]:
     """A row for each method and `result`, all with the same keys.
 
     method, result; trial: its name, None of several; seeds; epoch, error, nll, ece: means over the

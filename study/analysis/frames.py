@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from study.analysis.ranking import Ranking
 from study.analysis.trial_rows import trial_rows
 from study.store.files import HISTORY, stored_history
-from study.store.study import Study
+from study.store.study import StudyFolder
 
 if TYPE_CHECKING:
     import pandas
 
 
-def trials_frame(study: Study) -> pandas.DataFrame:
+def trials_frame(study: StudyFolder) -> pandas.DataFrame:
     """One row per trial; `trial_rows` has the columns. Times are UTC."""
     import pandas
 
@@ -24,7 +24,7 @@ def trials_frame(study: Study) -> pandas.DataFrame:
     return frame
 
 
-def front_frame(study: Study) -> pandas.DataFrame:
+def front_frame(study: StudyFolder) -> pandas.DataFrame:
     """The rows of those on the Pareto front, best by the first objective first.
 
     `attrs["afterwards"]`: what is said of objectives given afterwards, if they were.
@@ -38,7 +38,7 @@ def front_frame(study: Study) -> pandas.DataFrame:
     return frame
 
 
-def epochs_frame(study: Study) -> pandas.DataFrame:
+def epochs_frame(study: StudyFolder) -> pandas.DataFrame:
     """One row per epoch of each finished trial. Raises FieldError if a history is missing or
     altered."""
     import pandas

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from study.schema.matters import matters_in, read_matters
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.store.trials import TrialRecord
 from trainables.metrics import describe
 
@@ -54,7 +54,7 @@ class Guard:
         return TIMES * self.matters + DEVIATIONS * math.sqrt(variance)
 
 
-def guard_of(study: Study) -> Guard | None:
+def guard_of(study: StudyFolder) -> Guard | None:
     """The guard of a study; None where it has none.
 
     `guard: off`, a study of a version without it, one that was not run, no metric to guard, or a

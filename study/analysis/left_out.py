@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from study.store.files import PREDICTIONS, lost_predictions
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.store.trials import TrialRecord
 
 MOST_NAMED = 5  # trials that one line names
@@ -18,7 +18,7 @@ class LeftOut:
     """reasons: what is wrong with a trial's predictions.npz, by name. on_front: those of them that
     are on the front by their recorded values."""
 
-    study: Study
+    study: StudyFolder
     reasons: dict[str, str] = field(default_factory=dict)
     on_front: tuple[str, ...] = ()
 
@@ -61,14 +61,14 @@ class LeftOut:
 
 
 def left_out_of(
-    study: Study, records: Sequence[TrialRecord], front: Collection[TrialRecord]
+    study: StudyFolder, records: Sequence[TrialRecord], front: Collection[TrialRecord]
 ) -> LeftOut:
     """The complete trials that have no predictions to read. front: of the study."""
     reasons = lost_predictions(study, records)
     return LeftOut(study, reasons, tuple(one.name for one in front if one.name in reasons))
 
 
-def mend_of(study: Study, names: Sequence[str]) -> str:
+def mend_of(study: StudyFolder, names: Sequence[str]) -> str:
     """What to do about trials whose predictions are lost."""
     restore = f"Restore {'it' if len(names) == 1 else 'them'} from a backup"
     if study.is_confirmation:

@@ -18,13 +18,13 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
 from study.analysis.ranking import Ranking
-from study.store.study import Study
+from study.store.study import StudyFolder
 from trainables.files.output import write_output
 
 ASIDE = "excluded"  # 1 of a trial that a rule without an amount leaves out, or that another equals
 
 
-def write_journal(study: Study, file: Path) -> int:
+def write_journal(study: StudyFolder, file: Path) -> int:
     """Write one Optuna study for each method, whose `best_trials` is the front of the method's
     models that count. Returns the number of trials."""
     reader = study.reader.held()

@@ -19,7 +19,7 @@ from study.analysis.pareto import measured_in
 from study.analysis.ranking import rules_of
 from study.analysis.rule import in_units, mean_trial
 from study.store.recorded import FIRST, Race
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.store.trials import Place, TrialRecord, Trials
 
 # Standard errors: each of the others is better by more with a probability of about 10% at most.
@@ -126,7 +126,7 @@ def _likeliest(
 # ---- of a study ----------------------------------------------------------------------------------
 
 
-def standing_of(study: Study, records: Trials) -> Standing | None:
+def standing_of(study: StudyFolder, records: Trials) -> Standing | None:
     """Where the race of a confirmation stands; None where it has none."""
     race = study.recorded.race
     if race is None:
@@ -144,7 +144,7 @@ def standing_of(study: Study, records: Trials) -> Standing | None:
     return standing(costs, race, out)
 
 
-def places_of(study: Study, records: Trials, now: Standing) -> dict[str, Place]:
+def places_of(study: StudyFolder, records: Trials, now: Standing) -> dict[str, Place]:
     """By label, how many trials are planned so far, where its race stands so."""
     planned = {label: max(now.seeds[label], len(of)) for label, of in records.by_label.items()}
     race = study.recorded.race
@@ -167,7 +167,7 @@ def _complete(records: Sequence[TrialRecord]) -> list[TrialRecord]:
     return [record for record in records if record.state == "complete"]
 
 
-def _cost(study: Study, record: TrialRecord) -> float | None:
+def _cost(study: StudyFolder, record: TrialRecord) -> float | None:
     if record.state != "complete" or not measured_in([record], study.served):
         return None
     cost = math.fsum(in_units(study, record).values())

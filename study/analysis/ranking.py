@@ -30,7 +30,7 @@ from study.schema.objective import EITHER, FORMS, Objective, as_served
 from study.store.confirmed import added_later, confirming_study
 from study.store.files import PREDICTIONS, equal_models
 from study.store.given import LEFT_OUT
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.store.trials import TrialRecord, Trials
 
 Reasons = dict[str, str]  # why a trial is excluded, by name
@@ -151,7 +151,7 @@ class Rules:
         return [record for record in complete(records) if record.name not in aside]
 
 
-def rules_of(study: Study) -> Rules:
+def rules_of(study: StudyFolder) -> Rules:
     """The rules of a study: its own, whatever objectives are given afterwards."""
     recorded = study.recorded
     if not recorded.sizes:  # it was not run yet
@@ -171,7 +171,7 @@ def rules_of(study: Study) -> Rules:
 class Ranking:
     """The trials of a study, ranked. `records` must be all of them: `best` is the whole study's."""
 
-    study: Study
+    study: StudyFolder
     records: Trials
 
     @cached_property
@@ -239,7 +239,7 @@ class Ranking:
         return front(self.eligible, self.study.objectives)
 
     @cached_property
-    def deployed(self) -> Study:
+    def deployed(self) -> StudyFolder:
         """The study with the form of its models decided, where it serves EITHER: that in which its
         confirmation measures them on test; before, the one with the better trial."""
         study = self.study
@@ -333,13 +333,13 @@ def has(record: TrialRecord, setting: Mapping[str, object]) -> bool:
     return all(record.params.get(path) == value for path, value in setting.items())
 
 
-def served_with_nll(study: Study) -> tuple[Objective, ...]:
+def served_with_nll(study: StudyFolder) -> tuple[Objective, ...]:
     """The objectives as deployed, and NLL, by which ties between trials are broken."""
     nll = Objective(as_served("nll", study.serves), "minimize")
     return tuple({one.metric: one for one in (*study.served, nll)}.values())
 
 
-def on_a_front(study: Study, eligible: Sequence[TrialRecord]) -> list[TrialRecord]:
+def on_a_front(study: StudyFolder, eligible: Sequence[TrialRecord]) -> list[TrialRecord]:
     """The trials whose models `keep_models: front` and `slim` keep: what a choice may take.
 
     On the front of the objectives; for the knee, of those as deployed; or of these and NLL,

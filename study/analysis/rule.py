@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from study.analysis.pareto import measured_in
 from study.schema.matters import matters_in
 from study.schema.objective import FORMS, RAW, as_served
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.store.trials import TrialRecord
 
 SHARE_OF_NLL = 0.5  # of a unit of NLL; none where NLL is an objective
@@ -34,7 +34,7 @@ class TakenTrial:
     by: str
 
 
-def decide(study: Study, records: Sequence[TrialRecord]) -> TakenTrial | None:
+def decide(study: StudyFolder, records: Sequence[TrialRecord]) -> TakenTrial | None:
     """The trial that the rule takes, by validation values as deployed; None if none has them all.
 
     records: those that count; means over seeds as well.
@@ -53,7 +53,7 @@ def decide(study: Study, records: Sequence[TrialRecord]) -> TakenTrial | None:
     return TakenTrial(measured[first], measured[second], max(behind, key=lambda name: behind[name]))
 
 
-def better_form(study: Study, records: Sequence[TrialRecord]) -> str:
+def better_form(study: StudyFolder, records: Sequence[TrialRecord]) -> str:
     """TEMPERATURE, or RAW: the form in which the rule's lowest sum of both lies. RAW for none.
 
     records: those that count. Seeds of a setting are one, with their means.
@@ -71,7 +71,7 @@ def better_form(study: Study, records: Sequence[TrialRecord]) -> str:
     return min(sums, key=lambda form: sums[form], default=RAW)
 
 
-def in_units(study: Study, record: TrialRecord) -> dict[str, float]:
+def in_units(study: StudyFolder, record: TrialRecord) -> dict[str, float]:
     """The terms of the rule's sum, by metric; smaller is better. An accuracy counts as 1 - it."""
     found = {}
     for one in study.served:
@@ -90,6 +90,6 @@ def mean_trial(label: str, seeds: Sequence[TrialRecord]) -> TrialRecord:
     return TrialRecord(label, 0, "complete", dict(seeds[0].params), means)
 
 
-def nll_unit(study: Study) -> float:
+def nll_unit(study: StudyFolder) -> float:
     """The difference in NLL that matters."""
     return matters_in("nll", study.matters, len(study.recorded.classes))

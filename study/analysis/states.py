@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from study.analysis.ranking import Ranking
 from study.store.driver_lock import driver_is_alive
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.store.trials import TrialRecord, Trials
 
 # What people read for each state. Excluded: complete, but it does not count. To do: planned and
@@ -43,7 +43,7 @@ class Snapshot:
     ranking: Ranking
 
     @classmethod
-    def of(cls, study: Study, records: Trials, alive: bool) -> Snapshot:
+    def of(cls, study: StudyFolder, records: Trials, alive: bool) -> Snapshot:
         ranking = Ranking(study, records)
         states = {each.name: state_now(study, each, alive) for each in records}
         states |= dict.fromkeys(ranking.by_rule, "excluded")
@@ -58,13 +58,13 @@ class Snapshot:
         }
 
 
-def snapshot(study: Study) -> Snapshot:
+def snapshot(study: StudyFolder) -> Snapshot:
     """The study now. The driver is read first: no trial that ends meanwhile looks interrupted."""
     alive = driver_is_alive(study.directory, study.ledger)
     return Snapshot.of(study, study.records(), alive)
 
 
-def state_now(study: Study, record: TrialRecord, alive: bool) -> str:
+def state_now(study: StudyFolder, record: TrialRecord, alive: bool) -> str:
     """A key of WORDS. alive: whether a driver ran the study when the record was read.
 
     The ledger has a trial as running from when it is proposed to when it is done. With a driver it
@@ -111,7 +111,7 @@ def in_words(counts: Counts) -> str:
     return ", ".join(f"{counts[key]:,} {WORDS[key]}" for key in shown)
 
 
-def saved_line(study: Study, records: Iterable[TrialRecord]) -> str | None:
+def saved_line(study: StudyFolder, records: Iterable[TrialRecord]) -> str | None:
     """The epochs that early stopping has saved; None if it stopped no trial."""
     pruned = [record.epoch for record in records if record.state == "pruned"]
     early = [epoch for epoch in pruned if epoch is not None]

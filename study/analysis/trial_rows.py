@@ -9,14 +9,14 @@ from study.analysis.pareto import row_values
 from study.analysis.states import snapshot
 from study.schema.printable import csv_text
 from study.store.openings import Tested, read_tested
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.store.trials import TrialRecord
 from trainables import metrics
 from trainables.files.output import write_output
 from trainables.plain import Value
 
 
-def trial_rows(study: Study) -> list[dict[str, Value]]:
+def trial_rows(study: StudyFolder) -> list[dict[str, Value]]:
     """Rows with the same columns; None where a trial has no value. Times: seconds since 1970.
 
     trial, method, number, state (a key of `states.WORDS`), front; same_as: of trials with equal

@@ -52,7 +52,7 @@ from study.answer.settings import method_of, settings_of, shown_settings
 from study.answer.verdict import PLAIN, verdict
 from study.store.confirmed import matters_at_opening
 from study.store.files import lost_predictions
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.uncertainty.methods import compare_methods, mean_over_seeds
 from study.uncertainty.words import AS_GOOD, BETTER, UNDECIDED, WORSE, level_of_each, word_for
 
@@ -142,7 +142,9 @@ def confirmed(found: Results, confirmation: Confirmation, level: float) -> Answe
     )
 
 
-def _why_not(study: Study, row: Confirmed, default: Confirmed | None, networks: Networks) -> str:
+def _why_not(
+    study: StudyFolder, row: Confirmed, default: Confirmed | None, networks: Networks
+) -> str:
     """Why the row would not be compared with cross-entropy's default; empty without that."""
     if default is None:
         return ""
@@ -164,7 +166,7 @@ def _cautions(
     return [*filter(None, said)]
 
 
-def _next(study: Study, choice: Choice, registered: bool) -> list[tuple[str, str]]:
+def _next(study: StudyFolder, choice: Choice, registered: bool) -> list[tuple[str, str]]:
     """What to do with the model. registered: whether it can be."""
     report = study.command("report", **study.given_option)
     following: list[tuple[str, str]] = [(report, "shows all results on one page")]
@@ -197,7 +199,7 @@ def _model(
 
 
 def _over_seeds(
-    study: Study,
+    study: StudyFolder,
     seeds: Sequence[Mapping[str, float]],
     networks: Sequence[NetworkPredictions],
     split: str,
@@ -212,7 +214,7 @@ def _over_seeds(
     return {name: sure.get(name, means[name]) for name in names if name in means}
 
 
-def _how_sure(study: Study, row: Confirmed, values: Values, level: float) -> list[str]:
+def _how_sure(study: StudyFolder, row: Confirmed, values: Values, level: float) -> list[str]:
     seeds = "seed" if study.confirms_itself else "fresh seed"
     several = "means over seeds, " if len(row.records) > 1 else f"of one {seeds}, "
     return [
@@ -222,7 +224,7 @@ def _how_sure(study: Study, row: Confirmed, values: Values, level: float) -> lis
 
 
 def _beside(
-    study: Study,
+    study: StudyFolder,
     default: Confirmed | None,
     models: Mapping[str, Model],
     words: Mapping[str, str],
@@ -246,7 +248,7 @@ def _beside(
 
 
 def _others(
-    study: Study,
+    study: StudyFolder,
     taken: Confirmed,
     rows: Sequence[Confirmed],
     confirmation: Confirmation,
@@ -296,7 +298,7 @@ def _default(confirmation: Confirmation) -> Confirmed | None:
 
 
 def _words_beside(
-    study: Study,
+    study: StudyFolder,
     row: Confirmed,
     default: Confirmed | None,
     networks: Networks,
@@ -317,7 +319,7 @@ def _words_beside(
     }
 
 
-def _changed_matters(study: Study) -> str:
+def _changed_matters(study: StudyFolder) -> str:
     """A sentence where `matters` changed since test was opened, and may suit what test showed."""
     then = matters_at_opening(study)
     changed = [

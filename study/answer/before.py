@@ -35,7 +35,7 @@ from study.answer.verdict import PLAIN, verdict
 from study.store.confirmed import can_confirm_itself
 from study.store.files import PREDICTIONS, lost_predictions, stored_predictions
 from study.store.spending import not_begun
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.store.trials import TrialRecord
 from study.uncertainty.bootstrap import RESAMPLES, analyse, side_of
 from study.uncertainty.resampling import draws_for
@@ -111,7 +111,7 @@ def unconfirmed(found: Results, level: float) -> Answer:
     )
 
 
-def _model(study: Study, record: TrialRecord, level: float) -> Model:
+def _model(study: StudyFolder, record: TrialRecord, level: float) -> Model:
     settings = settings_of(study, record)
     values = _of_trial(study, record, level)
     return Model(record.name, method_of(study, record.label), settings, values)
@@ -134,7 +134,7 @@ def _how_sure(found: Results, values: Values, level: float) -> list[str]:
 
 
 def _beside(
-    study: Study,
+    study: StudyFolder,
     default: Model | None,
     words: Mapping[str, str],
     uncompared: Mapping[str, str],
@@ -197,7 +197,7 @@ def _aside(found: Results) -> str:
 
 
 def _words_beside(
-    study: Study, record: TrialRecord, default: TrialRecord, level: float
+    study: StudyFolder, record: TrialRecord, default: TrialRecord, level: float
 ) -> dict[str, str]:
     """The words for the trial beside cross-entropy's default, by metric.
 
@@ -217,7 +217,7 @@ def _words_beside(
     }
 
 
-def _of_trial(study: Study, record: TrialRecord, level: float) -> Values:
+def _of_trial(study: StudyFolder, record: TrialRecord, level: float) -> Values:
     """Validation values of the objectives as deployed, with intervals where there are any."""
     names = [one.metric for one in study.served if one.metric in record.metrics]
     if study.recorded.too_few("validation"):

@@ -7,11 +7,13 @@ from typing import Any
 
 from study.answer.choice import Choice
 from study.answer.registering import registering
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.store.trials import TrialRecord
 
 
-def export_command(search: Study, study: Study, record: TrialRecord, serves: str = "") -> str:
+def export_command(
+    search: StudyFolder, study: StudyFolder, record: TrialRecord, serves: str = ""
+) -> str:
     """The command that registers the model.
 
     study: the one of the record, the search's confirmation or itself. serves: how, where that is
@@ -22,7 +24,7 @@ def export_command(search: Study, study: Study, record: TrialRecord, serves: str
     return named_export(search, study, record, serves)
 
 
-def named_export(search: Study, study: Study, record: TrialRecord, serves: str) -> str:
+def named_export(search: StudyFolder, study: StudyFolder, record: TrialRecord, serves: str) -> str:
     """The command that registers this model, whichever the study's own answer is."""
     how: dict[str, Any] = {"trial": record.name, **_served(serves), **search.given_option}
     return study.command("export", name=search.name, **how)
@@ -32,12 +34,12 @@ def _served(serves: str) -> dict[str, bool]:
     return {serves: True} if serves else {}
 
 
-def served_otherwise(study: Study) -> str:
+def served_otherwise(study: StudyFolder) -> str:
     """How `export` serves what is answered here; empty where the study serves it."""
     return study.serves if study.serve != study.recorded.serves else ""
 
 
-def next_for(study: Study, choice: Choice) -> list[tuple[str, str]]:
+def next_for(study: StudyFolder, choice: Choice) -> list[tuple[str, str]]:
     """What to do with a trial that objectives given afterwards select, each with what it does."""
     confirms = study.command("confirm", trial=choice.record.name)
     exports = named_export(study, study, choice.record, served_otherwise(study))

@@ -13,7 +13,7 @@ from study.answer.confirmation import DEFAULT, Confirmation, Confirmed, Results
 from study.answer.phrases import counted
 from study.schema.objective import Objective
 from study.store.confirmed import RESTORE
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.store.trials import TrialRecord
 from study.uncertainty.bootstrap import differences_from, resampled_names
 from trainables.metrics import describe
@@ -27,7 +27,7 @@ class Choice:
     decision: of the answer's rule; None where another rule selected it.
     """
 
-    study: Study
+    study: StudyFolder
     record: TrialRecord
     row: Confirmed | None = None
     confirmation: Confirmation | None = None
@@ -71,7 +71,7 @@ def choose(found: Results, rule: str | None = None) -> Choice:
     return Choice(confirmation.study, record, row, confirmation, decision)
 
 
-def refuse_confirmation(study: Study) -> None:
+def refuse_confirmation(study: StudyFolder) -> None:
     """Raise FieldError for a confirmation: its search selects the model to take."""
     if study.confirms is not None:
         raise FieldError(
@@ -98,7 +98,7 @@ def _unfinished(found: Results) -> FieldError | None:
 
 
 def _selected(
-    study: Study,
+    study: StudyFolder,
     records: Sequence[TrialRecord],
     aside: Reasons,
     rule: str | None,
@@ -121,7 +121,9 @@ def _selected(
     return decision.taken, decision
 
 
-def rows_that_count(study: Study, rows: Sequence[Confirmed]) -> tuple[list[Confirmed], Reasons]:
+def rows_that_count(
+    study: StudyFolder, rows: Sequence[Confirmed]
+) -> tuple[list[Confirmed], Reasons]:
     """The rows that count, by means over seeds on validation; and why others do not, by label.
 
     A default is what the others are compared with: it counts, however far from the best it is. Of
@@ -191,7 +193,7 @@ def _not_worse(ranking: Ranking, metric: str) -> Collection[str]:
     return {best.name, *(name for name, (_, low, high) in found.items() if low <= 0 <= high)}
 
 
-def _tied_over_seeds(study: Study, rows: Sequence[Confirmed], metric: str) -> Collection[str]:
+def _tied_over_seeds(study: StudyFolder, rows: Sequence[Confirmed], metric: str) -> Collection[str]:
     """The rows not significantly different from the best mean: `study.uncertainty.methods`."""
     from study.answer.networks import networks_on_validation
     from study.uncertainty.methods import compare_methods
@@ -209,7 +211,7 @@ def _tied_over_seeds(study: Study, rows: Sequence[Confirmed], metric: str) -> Co
     return {mean_of(row).name for row in rows if row.label in {best, *methods.tied(best)}}
 
 
-def _check_resampled(study: Study, metric: str) -> None:
+def _check_resampled(study: StudyFolder, metric: str) -> None:
     names = resampled_names(study)
     if metric not in names:
         raise FieldError("pick", f"{metric} has no interval; ~best works with {', '.join(names)}")

@@ -14,7 +14,7 @@ from study.answer.confirmation import Confirmation, Confirmed
 from study.answer.phrases import label_of, listed, words_text
 from study.schema.matters import SCORES, matters_in
 from study.schema.objective import as_served, plain_name
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.uncertainty.bootstrap import resampled_names
 from study.uncertainty.words import AS_GOOD, UNDECIDED, level_of_each, overall, word_for
 from trainables.metrics import describe
@@ -83,7 +83,7 @@ def _first_fraction(names: Iterable[str]) -> str | None:
     return next((name for name in names if describe(name).kind == "fraction"), None)
 
 
-def compared_metrics(study: Study) -> dict[str, float]:
+def compared_metrics(study: StudyFolder) -> dict[str, float]:
     """The metrics in which models are compared, as deployed, each with what matters in it.
 
     The objectives of which there are intervals, then NLL and Brier score.
@@ -96,7 +96,7 @@ def compared_metrics(study: Study) -> dict[str, float]:
 
 
 def methods_of(
-    study: Study,
+    study: StudyFolder,
     confirmation: Confirmation,
     rows: Sequence[Confirmed],
     level: float,
@@ -122,7 +122,7 @@ def methods_of(
 
 
 def compared_with(
-    study: Study, methods: dict[str, Methods], taken: str, others: Sequence[str]
+    study: StudyFolder, methods: dict[str, Methods], taken: str, others: Sequence[str]
 ) -> list[Compared]:
     """The other rows beside the one taken."""
     matters_of = compared_metrics(study)
@@ -142,7 +142,7 @@ def compared_with(
 
 
 def resolution_of(
-    study: Study, methods: dict[str, Methods], samples: int, seeds: int
+    study: StudyFolder, methods: dict[str, Methods], samples: int, seeds: int
 ) -> Resolution | None:
     """The resolution of these samples and seeds in the objectives and NLL.
 

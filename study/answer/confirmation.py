@@ -24,7 +24,7 @@ from study.store.extensions import mended_code
 from study.store.files import PREDICTIONS
 from study.store.openings import Tested, read_tested
 from study.store.seen import seen_by, tested_by
-from study.store.study import Study, open_directory
+from study.store.study import StudyFolder, open_directory
 from study.store.trials import TrialRecord, Trials
 
 DEFAULT = "_default"
@@ -68,9 +68,9 @@ class Confirmation:
     search: the study that it confirms. records: all its trials. tested: what each gave on test.
     """
 
-    study: Study
+    study: StudyFolder
     rows: tuple[Confirmed, ...]
-    search: Study
+    search: StudyFolder
     records: Trials
     tested: Mapping[str, Mapping[int, Tested]]  # by label and number
     mended: tuple[str, ...] = ()  # own code, for retries in the search
@@ -119,7 +119,7 @@ class Confirmation:
 class Results:
     """What a study has come to, read once: its trials and, if there is one, its confirmation."""
 
-    study: Study
+    study: StudyFolder
     records: Trials
     confirmation: Confirmation | None = None
 
@@ -150,7 +150,7 @@ class Moments(NamedTuple):
     std: float
 
 
-def results_of(study: Study, confirming: Study | None = None) -> Results:
+def results_of(study: StudyFolder, confirming: StudyFolder | None = None) -> Results:
     """The study's results now. Raises SpecError if its confirmation retrains another's trials.
 
     confirming: the confirmation, as it was opened before.
@@ -167,7 +167,7 @@ def results_of(study: Study, confirming: Study | None = None) -> Results:
     return Results(study, records, _confirmation(study, records, confirming))
 
 
-def _measured(study: Study, records: Trials) -> Confirmation:
+def _measured(study: StudyFolder, records: Trials) -> Confirmation:
     """A study as its own confirmation."""
     tested = tested_by(study, read_tested(study))
     rows = []
@@ -178,7 +178,7 @@ def _measured(study: Study, records: Trials) -> Confirmation:
     return Confirmation(study, tuple(rows), study, records, tested, tuple(mended_code(records)))
 
 
-def _confirmation(search: Study, searched: Trials, confirming: Study) -> Confirmation:
+def _confirmation(search: StudyFolder, searched: Trials, confirming: StudyFolder) -> Confirmation:
     reader = confirming.reader.held()
     records = confirming.records(reader)
     tested = tested_by(confirming, read_tested(confirming, reader))
@@ -196,7 +196,7 @@ def _confirmation(search: Study, searched: Trials, confirming: Study) -> Confirm
     return Confirmation(confirming, tuple(rows), search, records, tested, mended)
 
 
-def search_of(study: Study) -> Study:
+def search_of(study: StudyFolder) -> StudyFolder:
     """The study that it confirms, whose models have the form of its own; the study itself if it
     confirms none."""
     if study.confirms is None:

@@ -16,7 +16,7 @@ from study.schema.objective import EITHER, TEMPERATURE
 from study.schema.temperature import temperature_note
 from study.store.extensions import mended_code
 from study.store.files import stored_predictions
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.uncertainty.forms import floor_text
 from study.uncertainty.temperature import temperature_of
 
@@ -28,7 +28,7 @@ def part(heading: str, *sentences: str) -> Part | None:
 
 
 def lines_of(
-    study: Study, first: str, values: str, verdict: str, cautions: Sequence[str]
+    study: StudyFolder, first: str, values: str, verdict: str, cautions: Sequence[str]
 ) -> tuple[str, ...]:
     """The answer in at most four sentences: the model, its values, the verdict, and a caution."""
     caution = cautions[0] if cautions else ""
@@ -39,7 +39,10 @@ def lines_of(
 
 
 def rule_text(
-    study: Study, decision: TakenTrial | None, many: str, names: Mapping[str, str] | None = None
+    study: StudyFolder,
+    decision: TakenTrial | None,
+    many: str,
+    names: Mapping[str, str] | None = None,
 ) -> str:
     """How the rule took the model of so many, and what follows it. names: rows' by label."""
     if decision is None:
@@ -64,7 +67,7 @@ def rule_text(
     )
 
 
-def _form_text(study: Study) -> str:
+def _form_text(study: StudyFolder) -> str:
     """Why the models are as trained or have their temperature, where the study says either."""
     if study.serve != EITHER:
         return ""

@@ -11,7 +11,7 @@ from study.analysis.rule import TakenTrial, decide
 from study.answer.confirmation import Results
 from study.answer.phrases import counted, label_of, listed
 from study.store.files import PREDICTIONS, lost_predictions
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.store.trials import TrialRecord
 from study.uncertainty.forms import number
 
@@ -47,14 +47,16 @@ def take(found: Results) -> Taken | None:
     return Taken(record, decision, len(kept), first, {first.name: lost[first.name], **lost})
 
 
-def _by_rule(study: Study, records: Sequence[TrialRecord]) -> tuple[TrialRecord, TakenTrial | None]:
+def _by_rule(
+    study: StudyFolder, records: Sequence[TrialRecord]
+) -> tuple[TrialRecord, TakenTrial | None]:
     decision = decide(study, records)
     if decision is None:
         return front(records, study.objectives)[0], None
     return decision.taken, decision
 
 
-def lost_lines(study: Study, taken: Taken) -> list[str]:
+def lost_lines(study: StudyFolder, taken: Taken) -> list[str]:
     """That the answer leaves out a better trial, why, and the mend; empty where it does not."""
     better = taken.better
     if better is None:
@@ -73,7 +75,7 @@ def lost_lines(study: Study, taken: Taken) -> list[str]:
 
 
 def all_lost(
-    study: Study, eligible: Sequence[TrialRecord]
+    study: StudyFolder, eligible: Sequence[TrialRecord]
 ) -> tuple[tuple[str, ...], dict[str, str]]:
     """The sentences where no trial that counts has predictions, and what is wrong with each."""
     lost = named(lost_predictions(study, eligible))
@@ -82,7 +84,7 @@ def all_lost(
     return (none, f"For example, {first}: its {lost[first]}.", mend_of(study, list(lost))), lost
 
 
-def lost_seeds(study: Study, lost: Mapping[str, str]) -> str:
+def lost_seeds(study: StudyFolder, lost: Mapping[str, str]) -> str:
     """Which trials of a confirmation its intervals and comparisons leave out; empty for none."""
     if not lost:
         return ""
@@ -97,7 +99,7 @@ def lost_seeds(study: Study, lost: Mapping[str, str]) -> str:
     )
 
 
-def seeds_text(study: Study, seeds: int, readable: int) -> str:
+def seeds_text(study: StudyFolder, seeds: int, readable: int) -> str:
     """`3 fresh seeds`; where files are lost, of how many of these the values are."""
     kind = "seed" if study.confirms_itself else "fresh seed"
     text = counted(seeds, kind)

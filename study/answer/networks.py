@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from study.answer.confirmation import Confirmation, Confirmed
 from study.store.files import checked_file, stored_predictions
 from study.store.openings import TEST_FILE
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.store.trials import TrialRecord
 from study.uncertainty.methods import NetworkPredictions
 from trainables.outputs.predictions import Predictions
@@ -15,7 +15,7 @@ from trainables.problems import FieldError
 
 
 def networks_on_validation(
-    study: Study, rows: Sequence[Confirmed], lost: dict[str, str] | None = None
+    study: StudyFolder, rows: Sequence[Confirmed], lost: dict[str, str] | None = None
 ) -> dict[str, list[NetworkPredictions]]:
     """The networks by label.
 
@@ -48,7 +48,7 @@ def networks_on_test(
 
 
 def _readable(
-    study: Study,
+    study: StudyFolder,
     records: Iterable[TrialRecord],
     network: Callable[[TrialRecord], NetworkPredictions],
     lost: dict[str, str] | None,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from study.schema.objective import TEMPERATURE, plain_name
 from study.store.own_data import ARRAYS
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.uncertainty.forms import value_text
 from study.uncertainty.intervals import LEVEL, Interval, percent
 from study.uncertainty.without_intervals import no_intervals_of, without_intervals
@@ -38,7 +38,7 @@ def setting_text(path: str, value: object) -> str:
     return f"{path.removeprefix('method.')} {text}"
 
 
-def served(study: Study) -> str:
+def served(study: StudyFolder) -> str:
     return "with its temperature" if study.serves == TEMPERATURE else "as trained"
 
 
@@ -48,7 +48,7 @@ def values_text(values: Mapping[str, Interval | float]) -> str:
 
 
 def values_line(
-    study: Study, values: Mapping[str, Interval | float], where: str, split: str, level: float
+    study: StudyFolder, values: Mapping[str, Interval | float], where: str, split: str, level: float
 ) -> str:
     """The sentence of the values. It says so where their intervals are no usual ones, or absent."""
     sure = how_sure(study, split, level)
@@ -61,7 +61,7 @@ def label_of(metric: str) -> str:
     return describe(metric).label
 
 
-def on_split(study: Study, split: str) -> str:
+def on_split(study: StudyFolder, split: str) -> str:
     """`on 360 sealed test images (36 patients) of scans.parquet`."""
     recorded = study.recorded
     called = "sealed test" if split == "test" else split
@@ -69,7 +69,7 @@ def on_split(study: Study, split: str) -> str:
     return f"on {samples}{recorded.in_groups(split)} of {data_of(study)}"
 
 
-def how_sure(study: Study, split: str, level: float) -> str:
+def how_sure(study: StudyFolder, split: str, level: float) -> str:
     """`95% intervals`; or that there are none, and why."""
     if few := study.recorded.too_few(split):
         return f"no intervals: {few}"
@@ -84,7 +84,7 @@ def listed(words: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
 
 
-def data_of(study: Study) -> str:
+def data_of(study: StudyFolder) -> str:
     """`digits`, or the file name of a data set with a path; `STUDY/data` of objects."""
     data = study.plain["data"]
     if not isinstance(data, Mapping):

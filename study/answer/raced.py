@@ -7,10 +7,10 @@ from study.answer.confirmation import Confirmation
 from study.answer.phrases import counted
 from study.schema.objective import in_words
 from study.store.recorded import Race
-from study.store.study import Study
+from study.store.study import StudyFolder
 
 
-def when_it_ends(search: Study, race: Race) -> str:
+def when_it_ends(search: StudyFolder, race: Race) -> str:
     """`until no other model is likely to be better by 0.0025 in ECE, or has 12 seeds`."""
     ends = f"until {_settled(search, race)}, or has {counted(race.at_most, 'seed')}"
     if race.trainings is not None:
@@ -37,7 +37,7 @@ def how_it_ended(found: Confirmation) -> str | None:
     return f"The race ended {after} ({limit}): {left} may still be better."
 
 
-def _settled(search: Study, race: Race) -> str:
+def _settled(search: StudyFolder, race: Race) -> str:
     """`no other model is likely to be better by 0.0025 in accuracy or 0.0025 in ECE`."""
     amounts = [
         f"{race.until * search.units[one.metric]:.2g} in {in_words(one.metric)}"

@@ -7,10 +7,10 @@ import shlex
 from study.answer.choice import Choice
 from study.store.exports import exported_models
 from study.store.given import selected_by_hand
-from study.store.study import Study
+from study.store.study import StudyFolder
 
 
-def registering(study: Study, choice: Choice, command: str) -> tuple[str, str]:
+def registering(study: StudyFolder, choice: Choice, command: str) -> tuple[str, str]:
     """The next command, and what it does. study: the search; command: the one that registers."""
     by_hand = "" if study.given is None else selected_by_hand(study.given)
     for made in reversed(exported_models(study.directory)):

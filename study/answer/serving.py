@@ -10,7 +10,7 @@ from study.answer.confirmation import Results
 from study.answer.phrases import label_of, listed
 from study.schema.objective import RAW, TEMPERATURE, other_than
 from study.store.files import stored_predictions
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.store.trials import TrialRecord
 from study.uncertainty.bootstrap import (
     RESAMPLES,
@@ -42,7 +42,7 @@ class TemperatureEffect(NamedTuple):
     differences: dict[str, Interval]
 
 
-def temperature_effect(study: Study, record: TrialRecord, level: float) -> TemperatureEffect:
+def temperature_effect(study: StudyFolder, record: TrialRecord, level: float) -> TemperatureEffect:
     """The effect of a temperature on a trained network. The intervals hold together.
 
     Raises FieldError if stored predictions are missing or altered.
@@ -92,7 +92,9 @@ def other_way(found: Results) -> str:
     return f"If models were served {how}, validation would select {name}: `{shows}`."
 
 
-def temperature_text(search: Study, study: Study, record: TrialRecord, level: float) -> str:
+def temperature_text(
+    search: StudyFolder, study: StudyFolder, record: TrialRecord, level: float
+) -> str:
     """The effect of a temperature here, on validation: the test split must not decide.
 
     search: the study that is answered; study: the one of the record, its confirmation or itself.

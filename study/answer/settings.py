@@ -6,18 +6,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from study.answer.phrases import setting_text
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.store.trials import TrialRecord
 
 MOST_SHOWN = 5
 
 
-def method_of(study: Study, label: str) -> str:
+def method_of(study: StudyFolder, label: str) -> str:
     """The name of a label's method."""
     return next(entry["name"] for entry in study.plain["methods"] if entry["label"] == label)
 
 
-def settings_of(study: Study, record: TrialRecord) -> dict[str, object]:
+def settings_of(study: StudyFolder, record: TrialRecord) -> dict[str, object]:
     """By path: all of its method and its bases, and those outside it that were searched or pinned.
 
     study: the record's. From what is recorded, so that no code of one's own is imported.

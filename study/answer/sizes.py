@@ -12,7 +12,7 @@ from study.answer.confirmation import Confirmation, Confirmed, moments
 from study.answer.networks import networks_on_test, networks_on_validation
 from study.schema.objective import plain_name
 from study.store.files import stored_predictions
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.uncertainty.bootstrap import RESAMPLES, by_prefix, logits_of, prefixed
 from study.uncertainty.equal_sizes import DRAWS, RESIZED, Rows, means_of_rows, rows_drawn
 from study.uncertainty.intervals import LEVEL, Floor
@@ -114,7 +114,7 @@ class Resize:
     called: str = "samples"
 
     @classmethod
-    def of(cls, search: Study) -> Resize:
+    def of(cls, search: StudyFolder) -> Resize:
         sizes = {split: search.recorded.sizes[split] for split in ("validation", "test")}
         smaller, larger = sorted(sizes, key=lambda split: sizes[split])
         recorded = search.recorded
@@ -143,7 +143,7 @@ class Resize:
 
 
 def _shrinkage(
-    search: Study,
+    search: StudyFolder,
     row: Confirmed,
     networks: Sequence[NetworkPredictions],
     shrunk: Collection[str],

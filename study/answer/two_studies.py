@@ -20,7 +20,7 @@ from study.schema.objective import Objective, read_objectives
 from study.store.files import stored_predictions
 from study.store.given import listed
 from study.store.seen import seen_by
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.uncertainty.bootstrap import RESAMPLES, Difference, compare
 from study.uncertainty.resampling import differs
 from trainables.plain import Plain
@@ -43,7 +43,7 @@ class Side:
     said: Answer
 
     @property
-    def study(self) -> Study:
+    def study(self) -> StudyFolder:
         return self.results.study
 
     @property
@@ -114,7 +114,7 @@ class Pair:
 
 
 def pair_of(
-    one: Study, other: Study, objectives: str | Sequence[Objective] | None, level: float
+    one: StudyFolder, other: StudyFolder, objectives: str | Sequence[Objective] | None, level: float
 ) -> Pair:
     """The two compared; objectives: given afterwards, else those that both have.
 
@@ -143,7 +143,7 @@ def pair_of(
     return Pair(first, second, differences, apart, between, uncompared)
 
 
-def common_objectives(one: Study, other: Study) -> tuple[Objective, ...]:
+def common_objectives(one: StudyFolder, other: StudyFolder) -> tuple[Objective, ...]:
     """Those of the first study that the other has too. Raises FieldError for none."""
     common = tuple(each for each in one.own_objectives if each in other.own_objectives)
     if common:
@@ -155,13 +155,13 @@ def common_objectives(one: Study, other: Study) -> tuple[Objective, ...]:
     raise FieldError("compare", found, "Name some: --objectives accuracy,nll.")
 
 
-def _for(study: Study, wanted: Sequence[Objective]) -> Sequence[Objective]:
+def _for(study: StudyFolder, wanted: Sequence[Objective]) -> Sequence[Objective]:
     """A study's own, where they are the ones wanted in another order."""
     own = study.own_objectives
     return own if set(own) == set(wanted) else wanted
 
 
-def _side(name: str, study: Study, level: float) -> Side:
+def _side(name: str, study: StudyFolder, level: float) -> Side:
     results = results_of(study)
     if study.confirms is None and not results.ranking.eligible:
         found = "has no complete trial that counts"
@@ -170,7 +170,7 @@ def _side(name: str, study: Study, level: float) -> Side:
     return Side(name, results, answer(results, level))
 
 
-def spec_differences(one: Study, other: Study) -> dict[str, tuple[str, str]]:
+def spec_differences(one: StudyFolder, other: StudyFolder) -> dict[str, tuple[str, str]]:
     """What differs in the two specs as recorded, and in the ranges of methods that both have."""
     found = differing(_compared(one), _compared(other))
     first = methods_in(one.recorded.meaning)
@@ -185,13 +185,13 @@ def spec_differences(one: Study, other: Study) -> dict[str, tuple[str, str]]:
     return found
 
 
-def _compared(study: Study) -> dict[str, Plain]:
+def _compared(study: StudyFolder) -> dict[str, Plain]:
     return {key: value for key, value in study.plain.items() if key not in ("name", "ledger")}
 
 
 def why_apart(
-    one: Study,
-    other: Study,
+    one: StudyFolder,
+    other: StudyFolder,
     differences: Mapping[str, tuple[str, str]],
     names: Sequence[str],
 ) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from study.analysis.ranking import served_with_nll
 from study.answer.choice import Choice, mean_of
 from study.answer.said import Answer
-from study.store.study import Study
+from study.store.study import StudyFolder
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Named:
     values: Mapping[str, float] = field(default_factory=dict)
 
 
-def named(study: Study, found: Answer) -> Named:
+def named(study: StudyFolder, found: Answer) -> Named:
     """What the study's answer names. Of a confirmed model, the values are means over seeds."""
     choice = found.choice
     if choice is None:
@@ -49,7 +49,7 @@ def measured(choice: Choice) -> tuple[str, Mapping[str, float]]:
     return "test", _means(choice.row.tests, [*names])
 
 
-def _trial(study: Study, choice: Choice) -> str:
+def _trial(study: StudyFolder, choice: Choice) -> str:
     """The study's trial: the one chosen, or the one that was retrained."""
     if choice.study.id == study.id:
         return choice.record.name

@@ -20,10 +20,10 @@ from study.audit.values import check_results
 from study.schema.compatibility import completed_meaning, refuse_changes
 from study.schema.errors import SpecError
 from study.store.home import away_from_home
-from study.store.study import Study
+from study.store.study import StudyFolder
 
 
-def audit(study: Study, tracking_uri: str, histories: float | None = None) -> AuditReport:
+def audit(study: StudyFolder, tracking_uri: str, histories: float | None = None) -> AuditReport:
     """Compare all records of a study. Raises LedgerError if the ledger cannot be read.
 
     histories: of how many trials those in MLflow are compared (math.inf: of each); default: of a

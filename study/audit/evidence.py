@@ -13,14 +13,14 @@ from typing import Any
 from study.schema.uris import TrackingError
 from study.store.driver_lock import driver_is_alive
 from study.store.openings import Tested, read_tested
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.store.trials import TrialRecord, Trials, trial_name
 from study.tracking.reader import TrackedRun, read_runs
 
 
 @dataclass(frozen=True)
 class Evidence:
-    study: Study
+    study: StudyFolder
     alive: bool
     folders: set[str]  # on disk, by trial
     runs: list[TrackedRun]
@@ -54,7 +54,7 @@ class Evidence:
         return self.alive or bool(self.study.lacking(self.records))
 
 
-def gather(study: Study, tracking_uri: str, histories: float | None = None) -> Evidence:
+def gather(study: StudyFolder, tracking_uri: str, histories: float | None = None) -> Evidence:
     """Read everything. Raises LedgerError if the ledger cannot be read. histories: as in
     `read_runs`."""
     alive = driver_is_alive(study.directory, study.ledger)

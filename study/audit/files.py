@@ -12,7 +12,7 @@ from study.audit.result import Check
 from study.store.files import HISTORY, MISSING, MODEL, PREDICTIONS, file_problem
 from study.store.history import HistoryError, Row, read_history
 from study.store.openings import TEST_FILE, Tested
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.store.trials import TrialRecord, Trials
 from trainables.machine import in_threads
 from trainables.outputs.attempts import attempt_directory, attempts_in
@@ -30,7 +30,7 @@ class Compared:
 
 
 def compared_files(
-    study: Study, records: Trials, tested: Mapping[str, Mapping[int, Tested]], alive: bool
+    study: StudyFolder, records: Trials, tested: Mapping[str, Mapping[int, Tested]], alive: bool
 ) -> Compared:
     """Those of the finished trials' results, of early stopping's decisions and of results on test;
     a model that was dropped on purpose is no problem.
@@ -57,7 +57,7 @@ def compared_files(
     return compared
 
 
-def _digests(study: Study, record: TrialRecord, tested: Tested | None) -> dict[Path, str]:
+def _digests(study: StudyFolder, record: TrialRecord, tested: Tested | None) -> dict[Path, str]:
     """What the ledger has of a trial's files, by their paths."""
     found: dict[Path, str] = {}
     for epoch, rung in record.rungs.items():

@@ -21,12 +21,12 @@ from study.store.ledger import open_to_write
 from study.store.ledger_facts import adoptions_in, studies_in
 from study.store.openings import openings_in, read_tested
 from study.store.same_ledger import ledger_is_missing
-from study.store.study import EXTENSIONS, Study, open_directory, record_facts
+from study.store.study import EXTENSIONS, StudyFolder, open_directory, record_facts
 from trainables.files.digest import file_digest
 from trainables.problems import UserError
 
 
-def go_on_here(search: Study) -> Iterator[str]:
+def go_on_here(search: StudyFolder) -> Iterator[str]:
     """Record the folders of a study and of the confirmation beside it as their homes, where they
     are copies; yields what is to be said.
 
@@ -48,7 +48,7 @@ def go_on_here(search: Study) -> Iterator[str]:
                 yield f"{missing}. Copy that folder here too."
 
 
-def _moved(study: Study, search: Study) -> Iterator[str]:
+def _moved(study: StudyFolder, search: StudyFolder) -> Iterator[str]:
     # It asks the lock whether a driver runs.
     openings = other_openings(search) if study.is_confirmation else None
     with ExitStack() as locks:
@@ -60,7 +60,7 @@ def _moved(study: Study, search: Study) -> Iterator[str]:
     yield f"{study.name} goes on in {study.directory}"
 
 
-def _checked(study: Study, openings: str | None) -> Iterator[str]:
+def _checked(study: StudyFolder, openings: str | None) -> Iterator[str]:
     """Say what was compared, and what is missing or differs. Raises SpecError if anything is."""
     # As if it were the folder that a ledger elsewhere, which counts moves, belongs to.
     reader = replace(study.reader, traces=replace(study.traces, adoptions=sys.maxsize))
@@ -86,7 +86,7 @@ def _checked(study: Study, openings: str | None) -> Iterator[str]:
         )
 
 
-def _mark_original(study: Study, locks: ExitStack) -> str:
+def _mark_original(study: StudyFolder, locks: ExitStack) -> str:
     """Write the new home into the original, under its lock, if it is seen; returns what to say.
 
     Raises LedgerError if it runs, if another copy of it went on, or if its ledger is not the
@@ -122,12 +122,12 @@ def _mark_original(study: Study, locks: ExitStack) -> str:
     return f"{path}, of which this is a copy, is marked: calstudy refuses to run it from now on"
 
 
-def _own_ledger(study: Study) -> str | None:
+def _own_ledger(study: StudyFolder) -> str | None:
     file = journal_path(study.directory, study.ledger)
     return file_digest(file) if file.exists() else None
 
 
-def _count_in_ledger(study: Study) -> int | None:
+def _count_in_ledger(study: StudyFolder) -> int | None:
     """Count the move in a ledger elsewhere, which other folders of the study name too; returns the
     count."""
     if study.ledger is None or ledger_is_missing(study.directory, study.ledger):

@@ -20,7 +20,7 @@ from study.store.confirmed import confirming_study, recorded_openings
 from study.store.driver_lock import driver_is_alive
 from study.store.files import BACKUP, PREDICTIONS
 from study.store.openings import OPENINGS, TEST_FILE, Tested, openings_in
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.store.trials import trial_name
 from trainables.files.arrays import read_arrays
 from trainables.metrics.out_of_distribution import separation_at
@@ -64,7 +64,7 @@ def check_openings(facts: Evidence, whole: set[Path]) -> Check:
     return check
 
 
-def other_openings(search: Study) -> str | None:
+def other_openings(search: StudyFolder) -> str | None:
     """What is wrong where a search records not as many openings as its confirmation, nor one more
     after a kill; None while a driver may be opening.
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from study.answer.confirmation import Results
     from study.answer.said import Answer
     from study.schema.condition import Condition
-    from study.store.study import Study
+    from study.store.study import StudyFolder
 
 ANSWER_PATIENCE = 60.0  # seconds for writing the answer to MLflow
 
@@ -157,7 +157,7 @@ def conclude(results: Results, tracking: str | None, shown: bool = True) -> bool
     return True
 
 
-def write_answer(study: Study, uri: str, found: Answer) -> None:
+def write_answer(study: StudyFolder, uri: str, found: Answer) -> None:
     """Write the answer to the study's own run in MLflow. Raises TrackingError."""
     from study.answer.values import named
     from study.tracking.artifacts import describe, log_answer
@@ -167,7 +167,7 @@ def write_answer(study: Study, uri: str, found: Answer) -> None:
     log_answer(study, uri, what.model, what.trial, what.values)
 
 
-def _print(found: Answer, study: Study, why: bool = False) -> None:
+def _print(found: Answer, study: StudyFolder, why: bool = False) -> None:
     """Print the answer, its first sentence in bold, and commands for what to do next."""
     first, *rest = found.sentences
     console.print(first, style="bold")
@@ -188,7 +188,7 @@ def _print(found: Answer, study: Study, why: bool = False) -> None:
         console.say(f"Why: {'study.answer().why' if FROM_PYTHON in os.environ else explains}")
 
 
-def _page(study: Study) -> Path | None:
+def _page(study: StudyFolder) -> Path | None:
     """The report page, if it is newer than what it shows."""
     from study.store.confirmed import confirming_directory
 

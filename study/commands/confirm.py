@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from study.answer.sizes import Floors, Sizes
     from study.engine.confirm_work import Work
     from study.schema.wait import Wait
-    from study.store.study import Study
+    from study.store.study import StudyFolder
     from study.uncertainty.intervals import Floor
 
 # The metrics of a shift set that fit the terminal.
@@ -181,7 +181,7 @@ def confirm(
             raise SystemExit(INTERRUPTED)
 
 
-def _opened(study: str, storage: str | None, moved: bool, output: OurConsole) -> Study:
+def _opened(study: str, storage: str | None, moved: bool, output: OurConsole) -> StudyFolder:
     """The study. moved: it is a copy, which from now on is the study."""
     from study.audit.moved import go_on_here
     from study.store.study import open_study
@@ -247,7 +247,7 @@ def _sizes(found: Confirmation) -> Sizes:
     return sizes_of(found, list(dict.fromkeys(floored)), objectives)
 
 
-def _both_ways(search: Study) -> list[str]:
+def _both_ways(search: StudyFolder) -> list[str]:
     """The objectives that a temperature changes, without `ts_`; ECE if there is none."""
     names = [
         plain_name(one.metric) for one in search.objectives if changes_with_temperature(one.metric)
@@ -363,7 +363,7 @@ def _first_column(found: Confirmation) -> str:
     return "method" if found.study.confirms_itself else "retrained"
 
 
-def _legend(study: Study) -> str:
+def _legend(study: StudyFolder) -> str:
     """What the columns are. study: the confirmation."""
     recorded = study.recorded
     validation, test = (", ".join(recorded.sizes_of(split)) for split in ("validation", "test"))

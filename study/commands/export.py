@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from study.answer.confirmation import Results
     from study.answer.said import Answer
     from study.registry.export import Exported
-    from study.store.study import Study
+    from study.store.study import StudyFolder
 
 
 @click.command()
@@ -182,7 +182,7 @@ def _say(found: Results, choice: Choice, exported: Exported, alias: str | None) 
     )
 
 
-def _chosen(study: Study, found: Results, trial: str | None, rule: str | None) -> Choice:
+def _chosen(study: StudyFolder, found: Results, trial: str | None, rule: str | None) -> Choice:
     """The trial to register. found: of the study, or of the one that it confirms."""
     from study.answer.choice import Choice, choose, seed_of
 
@@ -198,7 +198,7 @@ def _chosen(study: Study, found: Results, trial: str | None, rule: str | None) -
     return Choice(study, study.records().named(trial, "--trial"))
 
 
-def _refuse_lost(choice: Choice, study: Study) -> None:
+def _refuse_lost(choice: Choice, study: StudyFolder) -> None:
     """Raise FieldError if the trial's predictions are lost: no other is registered unasked."""
     from study.store.files import PREDICTIONS, lost_predictions
     from trainables.problems import FieldError

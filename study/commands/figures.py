@@ -19,7 +19,7 @@ from study.terminal.console import (
 )
 
 if TYPE_CHECKING:
-    from study.store.study import Study
+    from study.store.study import StudyFolder
 
 
 @click.command()
@@ -79,7 +79,7 @@ def figures(
 
 
 def draw_figures(
-    opened: Study,
+    opened: StudyFolder,
     say: Callable[[str], None],
     output: Path | None,
     suffix: str,

@@ -27,7 +27,7 @@ from study.terminal.console import (
 if TYPE_CHECKING:
     from study.analysis.left_out import LeftOut
     from study.analysis.ranking import Ranking
-    from study.store.study import Study
+    from study.store.study import StudyFolder
     from study.store.trials import TrialRecord
     from study.uncertainty.bootstrap import Analysis
     from trainables.plain import Value
@@ -138,11 +138,11 @@ class Front:
     left_out: LeftOut | None = None  # of the analysis
 
     @property
-    def study(self) -> Study:
+    def study(self) -> StudyFolder:
         return self.ranking.deployed
 
 
-def _found(study: Study, where: str | None, bootstrap: int | None, level: float) -> Front:
+def _found(study: StudyFolder, where: str | None, bootstrap: int | None, level: float) -> Front:
     from study.analysis.pareto import front, hypervolume
     from study.analysis.ranking import Ranking
     from study.analysis.selection import parse_where, satisfies
@@ -291,12 +291,12 @@ def _print(found: Front, knee: TrialRecord) -> None:
             console.say(f"{without}; so there are no shares either.")
 
 
-def _knee_word(study: Study) -> str:
+def _knee_word(study: StudyFolder) -> str:
     return "knee" if len(study.objectives) > 1 else "best"
 
 
 def _compare(
-    study: Study, names: tuple[str, str], resamples: int | None, level: float, as_json: bool
+    study: StudyFolder, names: tuple[str, str], resamples: int | None, level: float, as_json: bool
 ) -> None:
     from study.store.files import equal_models
     from study.terminal.tables import differences_table

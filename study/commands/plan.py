@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from study.engine.stack_size import Stacks
     from study.schema.spec import StudySpec
     from study.schema.wait import Wait
-    from study.store.study import Study
+    from study.store.study import StudyFolder
     from trainables.loading.cache import Prepared
 
 
@@ -108,7 +108,7 @@ class Planned:
     study: StudySpec
     folder: Path  # of its results
     prepared: Prepared
-    stored: Study | None  # if it has begun
+    stored: StudyFolder | None  # if it has begun
     expected: dict[str, float] = field(default_factory=dict)  # of the budget, by label
     predicted: Prediction | None = None  # by the probe
     stacks: Stacks | None = None  # None: the first start decides

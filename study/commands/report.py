@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from study.answer.confirmation import Results
     from study.report.comparison import Block, ComparisonTable
     from study.report.page_data import Plain
-    from study.store.study import Study
+    from study.store.study import StudyFolder
     from study.store.trials import TrialRecord
 
 
@@ -120,7 +120,7 @@ def report(
         _table(opened, form, output, asked, bootstrap, level)
 
 
-def _metrics(named: str, studies: Sequence[Study]) -> list[str]:
+def _metrics(named: str, studies: Sequence[StudyFolder]) -> list[str]:
     """The metrics of a table. Raises FieldError."""
     from study.report.table_columns import available_in
 
@@ -135,7 +135,7 @@ def _metrics(named: str, studies: Sequence[Study]) -> list[str]:
     return names
 
 
-def _refuse_confirmation(study: Study) -> None:
+def _refuse_confirmation(study: StudyFolder) -> None:
 
     if study.confirms is not None:
         raise FieldError(
@@ -149,7 +149,7 @@ def _refuse_confirmation(study: Study) -> None:
 
 
 def _table(
-    studies: Sequence[Study],
+    studies: Sequence[StudyFolder],
     form: str,
     output: Path | None,
     asked: Sequence[str] | None,
@@ -171,7 +171,7 @@ def _table(
 
 
 def _blocks(
-    studies: Sequence[Study], asked: Sequence[str] | None, bootstrap: int, level: float
+    studies: Sequence[StudyFolder], asked: Sequence[str] | None, bootstrap: int, level: float
 ) -> ComparisonTable:
     from study.answer.confirmation import results_of
     from study.report.comparison import combine
@@ -234,7 +234,7 @@ class Page:
 
 
 def _page(
-    named: Sequence[Study],
+    named: Sequence[StudyFolder],
     output: Path | None,
     shown: bool,
     every: int | None,
@@ -257,7 +257,7 @@ def _page(
     for line in dict.fromkeys(study.afterwards for study in studies if study.afterwards):
         console.say(line)
 
-    def write(studies: Sequence[Study], every: int | None) -> Page:
+    def write(studies: Sequence[StudyFolder], every: int | None) -> Page:
         with Steps(errors) as steps:
             steps("computing the page")
             page = _whole(studies, every, bootstrap, level)
@@ -282,7 +282,7 @@ def _page(
                 console.say(try_to_log(study, [file], None, tracking))
 
 
-def _reopened(study: Study) -> Study:
+def _reopened(study: StudyFolder) -> StudyFolder:
     """The study as it is now, seen by the same objectives."""
     from study.store.seen import seen_by
     from study.store.study import open_directory
@@ -291,7 +291,9 @@ def _reopened(study: Study) -> Study:
 
 
 def _rewrite(
-    studies: Sequence[Study], every: int, write: Callable[[Sequence[Study], int | None], Page]
+    studies: Sequence[StudyFolder],
+    every: int,
+    write: Callable[[Sequence[StudyFolder], int | None], Page],
 ) -> Page:
     """Rewrite the page until all trials have ended or Ctrl-C; returns the last."""
     try:
@@ -306,7 +308,7 @@ def _rewrite(
         return write(studies, None)
 
 
-def _whole(studies: Sequence[Study], every: int | None, bootstrap: int, level: float) -> Page:
+def _whole(studies: Sequence[StudyFolder], every: int | None, bootstrap: int, level: float) -> Page:
     """The page from the storage as it is now.
 
     every: seconds after which the page reloads itself, unless all have ended.
@@ -325,7 +327,7 @@ def _whole(studies: Sequence[Study], every: int | None, bootstrap: int, level: f
     return Page(gather_page(gathered, made, every if lacking else None), notes, lacking)
 
 
-def _gathered(study: Study, bootstrap: int, level: float) -> tuple[Plain, int]:
+def _gathered(study: StudyFolder, bootstrap: int, level: float) -> tuple[Plain, int]:
     """One study's part of the page, and how many of its trials have yet to end."""
     from study.analysis.left_out import left_out_of
     from study.analysis.states import Snapshot, done, summed
@@ -406,7 +408,7 @@ def _calibrators(taken: Choice, serves: str, bootstrap: int, level: float) -> Pl
 
 
 def _maps(
-    study: Study, taken: Choice | None, front: Sequence[TrialRecord]
+    study: StudyFolder, taken: Choice | None, front: Sequence[TrialRecord]
 ) -> tuple[list[Plain], str]:
     """Four images with masks, of the trial that the answer names, else the first of the front; and
     why there are none."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from study.reproduction.table import PaperTable, StudyEntry
     from study.schema.spec import StudySpec
     from study.schema.wait import Wait
-    from study.store.study import Study
+    from study.store.study import StudyFolder
     from trainables.loading.cache import Prepared
 
 
@@ -186,7 +186,7 @@ def _predict(
     asked: Asked,
     entry: StudyEntry,
     spec: StudySpec,
-    opened: Study | None,
+    opened: StudyFolder | None,
     place: Place,
     prepared: Prepared,
 ) -> None:

@@ -26,7 +26,7 @@ from study.terminal.waiting import wait_options
 if TYPE_CHECKING:
     from study.schema.spec import StudySpec
     from study.schema.wait import Wait
-    from study.store.study import Study
+    from study.store.study import StudyFolder
 
 
 @click.command()
@@ -124,7 +124,7 @@ class _Asked(NamedTuple):
     file_name: str
     root: Path
     tracking: str | None
-    opened: Study | None
+    opened: StudyFolder | None
 
 
 def _asked(
@@ -171,7 +171,7 @@ def _asked(
     return _Asked(spec, file_name, opened.directory.parent, given, opened)
 
 
-def _say_moved(study: Study) -> None:
+def _say_moved(study: StudyFolder) -> None:
     """Have a copy of a study go on where it lies; see `go_on_here`."""
     from study.audit.moved import go_on_here
 

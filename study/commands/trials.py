@@ -17,7 +17,7 @@ from study.terminal.console import (
 from trainables.plain import Value
 
 if TYPE_CHECKING:
-    from study.store.study import Study
+    from study.store.study import StudyFolder
 
 EPOCHS_NOTE = (
     "Validation, which also chose the epoch: the metric it was chosen by looks better than it is."
@@ -99,7 +99,7 @@ def trials(
         console.print("no trials yet.")
 
 
-def _epochs(opened: Study, file: Path | None, as_json: bool) -> None:
+def _epochs(opened: StudyFolder, file: Path | None, as_json: bool) -> None:
     """Print the epochs that each `result` would have taken, or write them."""
     from study.analysis.epochs_taken import epochs_taken
     from study.analysis.trial_rows import write_csv

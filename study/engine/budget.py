@@ -12,7 +12,7 @@ from study.schema.errors import SpecError
 from study.schema.resources import Resources
 from study.schema.spec import StudySpec
 from study.store.spending import UNITS, cost_of, means
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.store.trials import Listener, TrialRecord, Trials
 
 
@@ -112,7 +112,7 @@ class Spending(Listener):
 def expected_costs(
     spec: StudySpec,
     file_name: str,
-    stored: Study | None,
+    stored: StudyFolder | None,
     digest: str,
     say: Callable[[str], None],
     probe: Callable[..., Costs],
@@ -148,7 +148,7 @@ def expected_costs(
     return expected
 
 
-def _records(spec: StudySpec, stored: Study | None) -> Trials:
+def _records(spec: StudySpec, stored: StudyFolder | None) -> Trials:
     found = Trials({}) if stored is None else stored.records()
     return found.under(variant.label for variant in spec.variants)
 
@@ -195,7 +195,7 @@ def _up(hours: float) -> float:
     return math.ceil(hours * 10**digits) / 10**digits
 
 
-def paid_line(spec: StudySpec, stored: Study | None, expected: Mapping[str, float]) -> str:
+def paid_line(spec: StudySpec, stored: StudyFolder | None, expected: Mapping[str, float]) -> str:
     """What a budget pays for, in one line."""
     budget = spec.budget
     records = _records(spec, stored)

@@ -25,7 +25,7 @@ from study.schema.spec import StudySpec
 from study.schema.variant import Variant
 from study.store.confirmed import RESTORE, SUFFIX, can_confirm_itself, confirming_directory
 from study.store.recorded import FIRST, LEAST, Race
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.store.trials import TrialRecord, Trials
 from trainables.config import value_at
 from trainables.methods.cross_entropy import CrossEntropy
@@ -145,7 +145,7 @@ def confirming_spec(found: Results, asked: Asked) -> tuple[StudySpec, Race | Non
     return parsed.spec(None if before is None else before.recorded_spaces), race
 
 
-def _races(before: Study | None, candidates: Sequence[TrialRecord], asked: Asked) -> bool:
+def _races(before: StudyFolder | None, candidates: Sequence[TrialRecord], asked: Asked) -> bool:
     """Whether candidates race: not if `seeds` are asked, not one alone, and not those that are only
     named. What has begun goes on as it did."""
     if asked.seeds is not None:
@@ -158,7 +158,7 @@ def _races(before: Study | None, candidates: Sequence[TrialRecord], asked: Asked
     return len(candidates) > 1 and not named_alone
 
 
-def _race(before: Study | None, entries: Sequence[Entry], asked: Asked) -> Race:
+def _race(before: StudyFolder | None, entries: Sequence[Entry], asked: Asked) -> Race:
     was = None if before is None else before.recorded.race
     plain = [_label(entry) for entry in entries if entry["name"] == BASELINE]
     also = [label for label in plain if label.endswith(DEFAULT)]
@@ -177,7 +177,7 @@ def _most_begun(records: Trials) -> int:
 def _with_wanted(
     known: list[Entry],
     candidates: list[TrialRecord],
-    search: Study,
+    search: StudyFolder,
     asked: Asked,
     races: bool,
 ) -> list[Entry]:
@@ -213,7 +213,7 @@ def _with_wanted(
     return entries
 
 
-def _confirmation_before(found: Results) -> Study | None:
+def _confirmation_before(found: Results) -> StudyFolder | None:
     search = found.study
     if found.missing:
         mend = f"{RESTORE}; or run the study under a new name, and confirm that."
@@ -322,7 +322,7 @@ def _candidate(spec: StudySpec, record: TrialRecord) -> Entry:
     return _entry(variant, candidate_label(record), values)
 
 
-def _defaults(search: Study) -> list[Entry]:
+def _defaults(search: StudyFolder) -> list[Entry]:
     """Each searched method's default over the study's values; and cross-entropy's."""
     plain = search.spec.to_mapping()
     if not any(isinstance(variant.method, CrossEntropy) for variant in search.spec.variants):

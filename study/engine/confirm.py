@@ -51,7 +51,7 @@ from study.store.openings import (
     openings_in,
     tested_in,
 )
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.store.trials import TrialRecord, Trials
 from study.tracking.projection import sync
 from trainables.groups import renumbered
@@ -69,7 +69,7 @@ class ConfirmError(UserError):
     """A model that cannot be measured; the message gives the reason and the fix."""
 
 
-def choose(search: Study, asked: Asked, display: Display) -> Chosen:
+def choose(search: StudyFolder, asked: Asked, display: Display) -> Chosen:
     """What is to be confirmed, checked. Writes nothing but the data's cache. Raises UserError."""
     check_home(search)  # of a copy the test split would be opened once more
     if driver_is_alive(search.directory, search.ledger):
@@ -162,7 +162,7 @@ def confirm(
     return outcome, None
 
 
-def _trained(study: Study, records: Trials) -> RunResult:
+def _trained(study: StudyFolder, records: Trials) -> RunResult:
     """The study as its own confirmation, whose trials have ended."""
     with driver_lock(study.directory, study.ledger, writes=False):
         study = record_seeds(study.directory)
@@ -182,7 +182,7 @@ class TestAccessLog:
     search: Path  # the directory of the study that is confirmed
 
     @classmethod
-    def of(cls, study: Study, search: Path) -> TestAccessLog:
+    def of(cls, study: StudyFolder, search: Path) -> TestAccessLog:
         log = cls(open_ledger(study)[0], study.labels, 0, search)
         return replace(log, run=1 + max((opening.run for opening in log._openings()), default=0))
 
@@ -229,7 +229,9 @@ def read_shifts(spec: StudySpec, prepared: Prepared) -> dict[str, tuple[str, Shi
     return found
 
 
-def measure(study: Study, stopping: Stopping | None = None, calibrators: Sequence[str] = ()) -> int:
+def measure(
+    study: StudyFolder, stopping: Stopping | None = None, calibrators: Sequence[str] = ()
+) -> int:
     """Measure each complete trial on test, then on the shift sets; returns the number of openings.
     calibrators: recorded before the first one.
 
@@ -265,7 +267,7 @@ def measure(study: Study, stopping: Stopping | None = None, calibrators: Sequenc
 
 
 @contextmanager
-def _locked_search(study: Study) -> Iterator[Path]:
+def _locked_search(study: StudyFolder) -> Iterator[Path]:
     """The directory of the search, maybe the study itself. Its study.yaml is ours to write; its
     ledger, maybe ours too, is not written."""
     search = search_of(study)
@@ -296,7 +298,7 @@ def _is_asked(name: str, shift_set: ShiftSet, tested: Tested, digest: str, shift
 class ModelEvaluator:
     """Measures models from their files, on the driver's GPU if it has one."""
 
-    study: Study
+    study: StudyFolder
     prepared: Prepared
     device: torch.device
     log: TestAccessLog

@@ -12,7 +12,7 @@ from study.engine.proposing import most_pending, trials_without_results
 from study.engine.stacking import Stacking
 from study.schema.resources import Resources
 from study.schema.spec import StudySpec
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.store.trials import Trials
 
 
@@ -25,7 +25,7 @@ def may_be_asked(spec: StudySpec, label: str, planned: int, asked: int, pending:
 
 
 def first_demand(
-    spec: StudySpec, records: Trials, stored: Study | None = None
+    spec: StudySpec, records: Trials, stored: StudyFolder | None = None
 ) -> Counter[Resources]:
     """The resources of the trials that could run when the study goes on; of one for each method
     where a budget limits them, which is known later. stored: the study, which knows its stacks."""
@@ -37,7 +37,7 @@ def first_demand(
         for label, count in planned.items()
     }
     if stored is not None:
-        new = Stacking(Study.of(stored.directory, spec, stored.recorded)).slots(new)
+        new = Stacking(StudyFolder.of(stored.directory, spec, stored.recorded)).slots(new)
     # Of a stack one is as good as all.
     again = {record.stack or record.name: record.label for record in records.running}
     return by_resources(spec, Counter(new) + Counter(again.values()))

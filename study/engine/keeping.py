@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from study.analysis.ranking import Rules, on_a_front, rules_of
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.store.trials import Listener, TrialRecord, Trials
 
 
@@ -13,7 +13,7 @@ class ModelKeeper(Listener):
     """`keep_models: front`: removes the weights of trials that are not, or no longer, on the
     front."""
 
-    def __init__(self, study: Study, records: Trials) -> None:
+    def __init__(self, study: StudyFolder, records: Trials) -> None:
         self._study = study
         self._kept: list[TrialRecord] = []
         self._rules: Rules = rules_of(study)

@@ -11,7 +11,7 @@ from study.engine.queue import Group
 from study.machines.nodes import DATA_PATIENCE
 from study.schema.resources import Resources
 from study.schema.variant import with_values
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.store.targets import Targets
 from study.store.trials import TrialRecord
 from trainables.plain import Plain
@@ -80,7 +80,7 @@ class Live:
 class Assigning:
     """Writes the assignments of a study's trials. limit: seconds of training."""
 
-    def __init__(self, study: Study, targets: Targets, limit: float | None) -> None:
+    def __init__(self, study: StudyFolder, targets: Targets, limit: float | None) -> None:
         self._study = study
         self._targets = targets
         self._limit = limit

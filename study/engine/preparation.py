@@ -46,7 +46,7 @@ from study.store.own_data import as_recorded
 from study.store.recorded import Race, Recorded
 from study.store.study import (
     EXTENSIONS,
-    Study,
+    StudyFolder,
     reopened,
     write_study_file,
 )
@@ -62,7 +62,7 @@ from trainables.plugins import keep_extensions, skipped_files
 from trainables.problems import UserError
 
 
-def digest_begun(spec: StudySpec, directory: Path, opened: Study | None) -> str | None:
+def digest_begun(spec: StudySpec, directory: Path, opened: StudyFolder | None) -> str | None:
     """The digest of the data of a study that goes on, or that it confirms; None if there is none.
 
     opened: the study as it was before.
@@ -159,10 +159,10 @@ def existing_study(
     spec: StudySpec,
     file_name: str,
     directory: Path,
-    opened: Study | None,
+    opened: StudyFolder | None,
     prepared: Prepared,
     retry: Retry | None = None,
-) -> Study | None:
+) -> StudyFolder | None:
     """The study as the spec goes on with it, None if there is none yet. opened: as it was before.
     retry: which failed trials are to be retried, whose own code may have been mended.
 
@@ -221,7 +221,9 @@ def _refuse_fewer_trials(spec: StudySpec, records: Trials, file_name: str) -> No
         raise SpecError(file_name, "trials", found, mend)
 
 
-def _refuse_other_first(spec: StudySpec, stored: Study, records: Trials, file_name: str) -> None:
+def _refuse_other_first(
+    spec: StudySpec, stored: StudyFolder, records: Trials, file_name: str
+) -> None:
     """Raise SpecError if methods that have trials would try other settings first than they did."""
     now = {one.label: one.space.own for one in spec.variants}
     for variant in stored.spec.variants:
@@ -237,7 +239,7 @@ def _refuse_other_first(spec: StudySpec, stored: Study, records: Trials, file_na
             )
 
 
-def serves_of(spec: StudySpec, stored: Study | None) -> str:
+def serves_of(spec: StudySpec, stored: StudyFolder | None) -> str:
     """What the study's registered models give, EITHER as well. stored: the study as it exists,
     which keeps what it has."""
     if spec.serve is not None:
@@ -256,10 +258,10 @@ def record_spec(
     prepared: Prepared,
     tracking: str | None,
     slots: Callable[[], int],
-    opened: Study | None = None,
+    opened: StudyFolder | None = None,
     retry: Retry | None = None,
     race: Race | None = None,
-) -> Study:
+) -> StudyFolder:
     """Write STUDY/study.yaml: the checked spec and recorded facts. Under the driver's lock.
 
     Raises as `existing_study`, and as `stacks_of`, by which `slots` is asked. opened: the study as
@@ -319,8 +321,8 @@ def record_spec(
         keep_extensions(Path(spec.extensions), directory / EXTENSIONS)
         plain["extensions"] = EXTENSIONS
         spec = replace(spec, extensions=str(directory / EXTENSIONS))
-    write_study_file(Study(directory, plain, recorded))
-    return Study.of(directory, spec, recorded)
+    write_study_file(StudyFolder(directory, plain, recorded))
+    return StudyFolder.of(directory, spec, recorded)
 
 
 def _with_groups(recorded: Recorded, data: Dataset, prepared: Prepared) -> Recorded:
@@ -412,7 +414,7 @@ def _too_small(data: Dataset, prepared: Prepared) -> Iterator[str]:
         yield no_test(prepared.majority("validation")).rstrip(".")
 
 
-def is_trained(spec: StudySpec, directory: Path, opened: Study | None) -> bool:
+def is_trained(spec: StudySpec, directory: Path, opened: StudyFolder | None) -> bool:
     """Whether every trial of the spec has ended; False where the study cannot be read."""
     with suppress(UserError, OSError):
         stored = reopened(directory, opened)
@@ -420,12 +422,14 @@ def is_trained(spec: StudySpec, directory: Path, opened: Study | None) -> bool:
             records = stored.records().under(variant.label for variant in spec.variants)
             # A race may be continued otherwise than it was.
             raced = bool(records.places)
-            return not raced and not Study.of(directory, spec, stored.recorded).lacking(records)
+            return not raced and not StudyFolder.of(directory, spec, stored.recorded).lacking(
+                records
+            )
     return False
 
 
 def check_machine(
-    spec: StudySpec, directory: Path, stored: Study | None, cpus: int | None
+    spec: StudySpec, directory: Path, stored: StudyFolder | None, cpus: int | None
 ) -> int | None:
     """How many trials fit on this machine at once.
 
@@ -440,7 +444,7 @@ def check_machine(
         raise
 
 
-def make_folders(spec: StudySpec, directory: Path, stored: Study | None) -> None:
+def make_folders(spec: StudySpec, directory: Path, stored: StudyFolder | None) -> None:
     """Make the folders of a new study and its ledger. stored: the study as it exists.
 
     Raises LedgerError, with nothing touched, if there are trials of a study that is not there.

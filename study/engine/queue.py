@@ -14,7 +14,7 @@ from study.engine.proposing import Proposer, most_pending
 from study.engine.seeds import Seeds
 from study.engine.stacking import Batch, Stacking, Turn
 from study.store.ledger import MAX_DEATHS, Ledger
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.store.trials import Listener, TrialRecord
 
 
@@ -48,7 +48,7 @@ class Queue:
 
     def __init__(
         self,
-        study: Study,
+        study: StudyFolder,
         ledger: Ledger,
         rules: Rules,
         listeners: Sequence[Listener],

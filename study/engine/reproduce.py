@@ -19,7 +19,7 @@ from study.schema.uris import TrackingError
 from study.schema.wait import NO_WAIT, Wait
 from study.store.confirmed import SUFFIX
 from study.store.driver_lock import driver_is_alive
-from study.store.study import Study, open_directory
+from study.store.study import StudyFolder, open_directory
 from study.tracking.projection import sync
 
 
@@ -39,14 +39,14 @@ class Reproduced:
     """study: as it is then; None where a stop was requested. untracked: why MLflow lacks some of
     it, if it does."""
 
-    study: Study | None
+    study: StudyFolder | None
     untracked: str | None = None
 
 
 def train(
     spec: StudySpec,
     file_name: str,
-    opened: Study | None,
+    opened: StudyFolder | None,
     place: Place,
     display: Display,
     stopping: Stopping,
@@ -80,7 +80,7 @@ def train(
     return Reproduced(stored)
 
 
-def measured(study: Study, place: Place, display: Display, stopping: Stopping) -> Reproduced:
+def measured(study: StudyFolder, place: Place, display: Display, stopping: Stopping) -> Reproduced:
     """Measure a trained study on test, once per model. Raises UserError before anything is
     opened."""
     if not confirms_itself(results_of(study)):
@@ -112,7 +112,7 @@ def tracked(found: Reproduced, place: Place) -> Reproduced:
     return found
 
 
-def is_kept(spec: StudySpec, directory: Path, opened: Study | None, has_rows: bool) -> bool:
+def is_kept(spec: StudySpec, directory: Path, opened: StudyFolder | None, has_rows: bool) -> bool:
     """Whether all is done in a study that cannot be written, such as one on a read-only mount."""
     if opened is None or os.access(directory, os.W_OK) or not is_trained(spec, directory, opened):
         return False

@@ -10,7 +10,7 @@ from study.schema.errors import SpecError
 from study.store.confirmed import confirming_study
 from study.store.extensions import mended_code
 from study.store.ledger import Ledger
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.store.trials import TrialRecord, Trials
 from trainables.plugins import extension_digests
 from trainables.problems import nearest
@@ -66,7 +66,7 @@ class Retry:
 
     def enqueue(
         self,
-        study: Study,
+        study: StudyFolder,
         ledger: Ledger,
         expected: Mapping[str, float],
         say: Callable[[str], None],
@@ -96,7 +96,7 @@ class Retry:
             say(f"warning: {line}.")
 
 
-def refuse_after_test(study: Study) -> None:
+def refuse_after_test(study: StudyFolder) -> None:
     """Raise SpecError if the study's confirmation has begun: what failed then stays failed."""
     if study.recorded.confirmation is None and confirming_study(study) is None:
         return

@@ -54,7 +54,7 @@ from study.store.driver_lock import driver_lock
 from study.store.ledger import Ledger, open_ledger
 from study.store.place import check_place, check_room
 from study.store.recorded import FIRST, Race
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.store.targets import Targets
 from study.store.trials import Trials
 from study.store.waits import note_wait
@@ -67,7 +67,7 @@ TRACKING_PATIENCE = 20.0
 
 @dataclass(frozen=True)
 class RunResult:
-    study: Study
+    study: StudyFolder
     records: Trials
     interrupted: str | None  # what stopped it: a signal's name
     untracked: int  # finished trials not in MLflow yet
@@ -84,7 +84,7 @@ def run_study(
     display: Display,
     stopping: Stopping | None = None,
     cpus: int | None = None,
-    opened: Study | None = None,
+    opened: StudyFolder | None = None,
     wait: Wait = NO_WAIT,
     retry: Retry | None = None,
     race: Race | None = None,
@@ -185,7 +185,7 @@ def run_study(
 
 
 def _resumes(
-    study: Study, address: str | None, cpus: int | None, wait: Wait = NO_WAIT
+    study: StudyFolder, address: str | None, cpus: int | None, wait: Wait = NO_WAIT
 ) -> str | None:
     """The command that resumes the study as it now runs; None for a job on a cluster, which is
     submitted again, from elsewhere."""
@@ -219,7 +219,7 @@ def _ray(
     cpus: int | None,
     stopping: Stopping,
     wait: Wait,
-    stored: Study | None = None,
+    stored: StudyFolder | None = None,
     retry: Retry | None = None,
 ) -> Iterator[_Cluster]:
     """A cluster is joined now, to check its nodes before anything of the study is written; a Ray on
@@ -261,7 +261,7 @@ def _ray_here(
         yield
 
 
-def _open_ledger(study: Study, display: Display, address: str | None) -> Ledger:
+def _open_ledger(study: StudyFolder, display: Display, address: str | None) -> Ledger:
     """Open the ledger and complete what a killed driver left half recorded."""
     spec = study.spec
     ledger, repaired = open_ledger(study, address)
@@ -274,7 +274,7 @@ def _open_ledger(study: Study, display: Display, address: str | None) -> Ledger:
     return ledger
 
 
-def _remove_leftovers(study: Study, records: Trials) -> None:
+def _remove_leftovers(study: StudyFolder, records: Trials) -> None:
     """Remove what a kill left: checkpoints, between a trial's last result and the clean-up, and
     folders by which nodes were asked again; and the checkpoints of stacks, of an earlier version.
     """
@@ -285,7 +285,7 @@ def _remove_leftovers(study: Study, records: Trials) -> None:
 
 
 def _train(
-    study: Study,
+    study: StudyFolder,
     ledger: Ledger,
     tracking_uri: str,
     targets: Targets,
@@ -327,7 +327,7 @@ def _train(
     )
 
 
-def _is_complete(study: Study) -> bool:
+def _is_complete(study: StudyFolder) -> bool:
     """Whether every planned trial is finished; False where the ledger does not tell."""
     with suppress(LedgerError):
         return not study.lacking(study.records())
@@ -335,7 +335,7 @@ def _is_complete(study: Study) -> bool:
 
 
 def _tune(
-    study: Study,
+    study: StudyFolder,
     ledger: Ledger,
     listeners: list[Any],
     targets: Targets,

@@ -31,7 +31,7 @@ from study.machines.autoscaler import Demand
 from study.machines.guarded import Unfit, unfit_node
 from study.schema.errors import SpecError
 from study.store.ledger import MAX_DEATHS, Ledger
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.store.targets import Targets
 from study.store.trials import Decision, Listener, TrialRecord
 from trainables.outputs.attempts import clear_checkpoints
@@ -72,7 +72,7 @@ class LedgerSearch(Searcher):
 
     def __init__(
         self,
-        study: Study,
+        study: StudyFolder,
         ledger: Ledger,
         listeners: list[Listener],
         nodes: Nodes,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from study.analysis.racing import Standing, places_of, standing_of
 from study.store.ledger import Ledger
 from study.store.ledger_reader import RACE
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.store.trials import Place
 
 SHOWN = 3  # rivals by name
@@ -21,7 +21,7 @@ class Seeds:
     planned: trials by label.
     """
 
-    def __init__(self, study: Study, ledger: Ledger) -> None:
+    def __init__(self, study: StudyFolder, ledger: Ledger) -> None:
         self._study = study
         self._ledger = ledger
         self._told: Standing | None = None

@@ -13,7 +13,7 @@ from study.schema.errors import located
 from study.schema.spec import StudySpec, alone_in_words
 from study.schema.variant import with_values
 from study.store.recorded import Stacked
-from study.store.study import Study
+from study.store.study import StudyFolder
 from trainables.config import TrialConfig
 from trainables.kinds import count_of
 from trainables.loading.cache import Prepared
@@ -54,7 +54,7 @@ class Stacks:
 def stacks_of(
     spec: StudySpec,
     file_name: str,
-    stored: Study | None,
+    stored: StudyFolder | None,
     prepared: Prepared,
     slots: Callable[[], int],
 ) -> Stacks:

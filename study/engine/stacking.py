@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from study.engine.proposing import most_pending, trials_without_results
 from study.schema.spec import StudySpec
 from study.schema.variant import with_values
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.store.trials import TrialRecord, Trials, label_and_number
 from trainables.config import TrialConfig
 from trainables.stacks import likeness
@@ -50,7 +50,7 @@ class Stacking:
     of how many. turns: these labels, and each other.
     """
 
-    def __init__(self, study: Study) -> None:
+    def __init__(self, study: StudyFolder) -> None:
         self._spec = study.spec
         self._configs = {label: study.spec.trial_mapping(label) for label in study.labels}
         self.labels = tuple(study.spec.stackable) if study.stack else ()

@@ -25,7 +25,7 @@ from study.machines.nodes import (
 from study.machines.ray_session import ClusterUnready, Node
 from study.schema.resources import slots
 from study.schema.spec import StudySpec
-from study.store.study import Study
+from study.store.study import StudyFolder
 from trainables.files.atomic import write_whole
 from trainables.machine import GPU_MEND, TRAINING_LIBRARIES, versions
 from trainables.plugins import extension_digests
@@ -86,7 +86,7 @@ class Needed:
     gpu: bool
 
 
-def needed_of(study: Study) -> Needed:
+def needed_of(study: StudyFolder) -> Needed:
     """What the study needs of a node, which a file written now tells from a copy of its folder."""
     token = secrets.token_hex(16)
     file = study.directory / "run.token"

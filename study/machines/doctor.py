@@ -25,7 +25,7 @@ from study.machines.ray_session import ClusterError, Offer, check_address, check
 from study.schema.spec import StudySpec
 from study.schema.uris import TrackingError, lacks_password, public_uri, resolve_uri, sqlite_file
 from study.store.driver_lock import LEDGER_HERE, driver_is_alive
-from study.store.study import Study, reopened
+from study.store.study import StudyFolder, reopened
 from study.tracking.artifact_check import try_artifact
 from study.tracking.client import what_happened
 from study.tracking.reader import reach
@@ -73,7 +73,7 @@ def diagnose(
     tracking: str | None,
     address: str | None,
     cpus: int | None = None,
-    opened: Study | None = None,
+    opened: StudyFolder | None = None,
 ) -> DoctorReport:
     """Check every node of the cluster at `address`, or this machine; with `spec`, also its data,
     extensions, resources.
@@ -326,7 +326,7 @@ def _artifacts(uri: str, name: str | None) -> Finding:
     return Finding(HERE, "artifacts", "ok" if fine else "warning", text)
 
 
-def _ledger(spec: StudySpec, directory: Path, opened: Study | None = None) -> list[Finding]:
+def _ledger(spec: StudySpec, directory: Path, opened: StudyFolder | None = None) -> list[Finding]:
     """Whether a driver on this machine could write it, it has what the study recorded, and no other
     driver runs.
 

@@ -8,7 +8,7 @@ from typing import Any
 import pandas
 
 from study.analysis.frames import front_frame
-from study.store.study import Study
+from study.store.study import StudyFolder
 from trainables.problems import FieldError
 
 COLUMNS = 6  # shown
@@ -19,10 +19,10 @@ MEASURES = ("accuracy", "ece", "ts_ece", "nll", "ts_nll", "brier")  # after the 
 class Front(pandas.DataFrame):
     """What is taken from it is a plain DataFrame."""
 
-    _study: Study | None = None
+    _study: StudyFolder | None = None
 
     @classmethod
-    def of(cls, study: Study) -> Front:
+    def of(cls, study: StudyFolder) -> Front:
         rows = front_frame(study)
         found = cls(rows)
         found.attrs |= rows.attrs
@@ -41,7 +41,7 @@ class Front(pandas.DataFrame):
         return f"{table}<p>{others} more columns: <code>.columns</code></p>{_picture(study)}"
 
 
-def _picture(study: Study) -> str:
+def _picture(study: StudyFolder) -> str:
     """The figure of the front; empty where it cannot be drawn."""
     from study.report.figure_set import FIGURES, Gallery
     from study.report.style import InlineFigure

@@ -25,7 +25,7 @@ from study.notebook.sources import Coloured, Shape, Source, source_of
 from study.schema.errors import SpecError, located, under
 from study.store.own_data import ARRAYS, DATA
 from study.store.place import check_place
-from study.store.study import Study, open_directory
+from study.store.study import StudyFolder, open_directory
 from trainables.data.arrays import Arrays
 from trainables.data.shared.array_files import (
     Contents,
@@ -270,14 +270,14 @@ def _alone(found: np.ndarray) -> list[np.ndarray]:
     return [found]
 
 
-def _refuse_other_kind(study: Study) -> None:
+def _refuse_other_kind(study: StudyFolder) -> None:
     data = study.plain["data"]
     name = data["name"] if isinstance(data, Mapping) else data
     if name != ARRAYS:
         raise FieldError("", f"'{study.name}' has begun with {name}", "Write another name.")
 
 
-def _are_of(study: Study, folder: Path) -> bool:
+def _are_of(study: StudyFolder, folder: Path) -> bool:
     """Whether a study that has begun had these data."""
     data: Any = study.spec.data
     found = data_digests(replace(data, path=str(folder)), study.spec.seed)

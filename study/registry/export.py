@@ -33,7 +33,7 @@ from study.registry.verify import (
 from study.schema.objective import RAW, TEMPERATURE
 from study.schema.temperature import TEMPERATURE_FIT, WITH_PRIOR
 from study.store.files import stored_classifier, stored_predictions
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.store.trials import TrialRecord
 from study.tracking.client import PREFIX
 from study.uncertainty.intervals import LEVEL
@@ -161,7 +161,7 @@ def _check_alias(client: MlflowClient, name: str, alias: str) -> None:
 
 
 def _candidate(
-    study: Study,
+    study: StudyFolder,
     record: TrialRecord,
     serves: str,
     confirmed: Facts,
@@ -255,7 +255,7 @@ def _of_samples(data: Dataset, prepared: Prepared) -> Facts:
     return facts
 
 
-def _searched_values(study: Study, record: TrialRecord) -> Mapping[str, Value]:
+def _searched_values(study: StudyFolder, record: TrialRecord) -> Mapping[str, Value]:
     """The trial's searched values; a confirmation has them fixed in its spec."""
     if study.spec.confirms is None:
         return record.params

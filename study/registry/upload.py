@@ -37,7 +37,7 @@ from study.registry.verify import (
     tag_value,
 )
 from study.store.driver_lock import export_lock
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.store.trials import TrialRecord
 from study.tracking.client import (
     PREFIX,
@@ -190,7 +190,7 @@ def server(tracking_uri: str) -> Iterator[MlflowClient]:
         raise
 
 
-def run_of(client: MlflowClient, study: Study, record: TrialRecord) -> Run:
+def run_of(client: MlflowClient, study: StudyFolder, record: TrialRecord) -> Run:
     """The trial's run; the oldest if there are duplicates."""
     experiments = [experiment.experiment_id for experiment in pages(client.search_experiments)]
     of_trial = f"tags.`{PREFIX}id` = '{study.id}' and tags.`{PREFIX}trial` = '{record.name}'"
@@ -239,7 +239,7 @@ def find_version(client: MlflowClient, name: str, tags: dict[str, str]) -> Model
 
 
 def register_once(
-    client: MlflowClient, study: Study, run: Run, candidate: Candidate, name: str
+    client: MlflowClient, study: StudyFolder, run: Run, candidate: Candidate, name: str
 ) -> tuple[ModelVersion, bool]:
     """The version of this model, and whether it is new. What a killed export of the trial left is
     marked as deleted: MLflow shows it no more, and its files stay.
@@ -260,7 +260,7 @@ def register_once(
     return version, is_new
 
 
-def _refuse_changed(client: MlflowClient, study: Study, version: ModelVersion) -> None:
+def _refuse_changed(client: MlflowClient, study: StudyFolder, version: ModelVersion) -> None:
     """Raise ExportError unless the version's files are those registered. Loads none of them."""
     from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
@@ -288,7 +288,7 @@ def _refuse_changed(client: MlflowClient, study: Study, version: ModelVersion) -
 
 
 def _register(
-    client: MlflowClient, study: Study, run: Run, candidate: Candidate, name: str
+    client: MlflowClient, study: StudyFolder, run: Run, candidate: Candidate, name: str
 ) -> tuple[ModelVersion, bool]:
     """Save the model, upload it to the run, register it. A kill between leaves it unregistered."""
     from mlflow.exceptions import MlflowException
@@ -322,7 +322,7 @@ def _register(
 
 
 def _upload(
-    client: MlflowClient, study: Study, run: Run, candidate: Candidate, directory: Path
+    client: MlflowClient, study: StudyFolder, run: Run, candidate: Candidate, directory: Path
 ) -> LoggedModel:
     from mlflow.entities import LoggedModelOutput, LoggedModelStatus
     from mlflow.models import Model

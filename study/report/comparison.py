@@ -25,7 +25,7 @@ from study.report.table_columns import (
 from study.schema.matters import matters_in
 from study.schema.objective import Objective, epoch_note, plain_name
 from study.store.files import stored_predictions
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.store.trials import TrialRecord, Trials
 from study.uncertainty.intervals import LEVEL, Floor
 from study.uncertainty.methods import (
@@ -151,7 +151,7 @@ def _repeated(name: str, rows: Sequence[TableRow]) -> bool:
 # ---- rows ----------------------------------------------------------------------------------------
 
 
-def block_of_search(study: Study, records: Trials) -> Block:
+def block_of_search(study: StudyFolder, records: Trials) -> Block:
     """Validation values: for a label with a search its best trial by the objectives in order, for
     one without all its trials, which differ by seed. Raises FieldError if no trial is complete."""
     finished = records.complete.by_label
@@ -206,7 +206,7 @@ def _row(label: str, finished: Sequence[TrialRecord], ranking: Ranking) -> Table
 
 
 def block_of_tests(
-    study: Study, rows: Sequence[TableRow], temperature: str, said: Sequence[str] = ()
+    study: StudyFolder, rows: Sequence[TableRow], temperature: str, said: Sequence[str] = ()
 ) -> Block:
     """Test values of a confirmation's rows; rows not opened yet are named after the notes `said`.
 
@@ -259,7 +259,7 @@ def with_ties(
 
 
 def networks_on_validation(
-    study: Study, rows: Sequence[TableRow], records: Trials
+    study: StudyFolder, rows: Sequence[TableRow], records: Trials
 ) -> dict[str, list[NetworkPredictions]]:
     """The networks of rows that repeat. Raises FieldError if predictions are missing or altered."""
     repeats = [row.label for row in rows if row.role == "repeats"]

@@ -21,7 +21,7 @@ from study.report import epoch_figures, figures
 from study.report.front_figure import draw_front
 from study.report.style import HEADINGS, our_settings, save, styles_of
 from study.store.files import stored_history, stored_predictions
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.store.trials import TrialRecord, Trials
 from study.uncertainty.bootstrap import Analysis, analyse
 from trainables.files.atomic import write_whole
@@ -42,7 +42,7 @@ class Gallery:
     out of a figure that is drawn.
     """
 
-    study: Study
+    study: StudyFolder
     records: Trials
     trial: str | None = None
     resamples: int = 0

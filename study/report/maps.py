@@ -22,7 +22,7 @@ from study.answer.confirmation import results_of, search_of
 from study.report.style import COLOURS, SMALL, TEXT, new_figure, our_settings
 from study.schema.objective import RAW
 from study.store.files import stored_classifier, stored_predictions
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.store.trials import TrialRecord
 from trainables.problems import FieldError
 
@@ -82,7 +82,7 @@ def plain_of(found: Map, record: TrialRecord) -> dict[str, str]:
     }
 
 
-def answered(study: Study, front: Sequence[TrialRecord]) -> tuple[Study, TrialRecord]:
+def answered(study: StudyFolder, front: Sequence[TrialRecord]) -> tuple[StudyFolder, TrialRecord]:
     """The trial that the answer names, with its study: the search or its confirmation; else the
     first of the front. Raises FieldError if there is none."""
     try:
@@ -94,7 +94,7 @@ def answered(study: Study, front: Sequence[TrialRecord]) -> tuple[Study, TrialRe
     return choice.study, choice.record
 
 
-def maps_of(study: Study, record: TrialRecord) -> list[Map]:
+def maps_of(study: StudyFolder, record: TrialRecord) -> list[Map]:
     """The maps of a complete trial, as deployed: two of the largest errors, and two drawn by seed.
 
     Raises FieldError if its model, its predictions or the data cannot be had.

@@ -11,7 +11,7 @@ from study.answer.choice import rows_that_count
 from study.answer.confirmation import default_texts
 from study.report.page_numbers import number, spread
 from study.schema.objective import RAW, TEMPERATURE, as_served, changes_with_temperature, plain_name
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.uncertainty.forms import floor_text
 from trainables.plain import Plain
 
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 
 def confirmed(
-    study: Study, confirmation: Confirmation, measured: Sequence[str], sizes: Sizes | None = None
+    study: StudyFolder,
+    confirmation: Confirmation,
+    measured: Sequence[str],
+    sizes: Sizes | None = None,
 ) -> dict[str, Plain]:
     """The selected trials: validation in the search, validation and test with fresh seeds.
 
@@ -92,7 +95,7 @@ def options_of(confirmation: Confirmation) -> dict[str, object]:
     return {"trial": trials, "seeds": confirmation.study.spec.trials}
 
 
-def shown_floors(study: Study) -> list[str]:
+def shown_floors(study: StudyFolder) -> list[str]:
     """The test metrics on the page that may have a floor: the objectives and ECE, both ways."""
     shown = []
     for name in dict.fromkeys([*(plain_name(one.metric) for one in study.objectives), "ece"]):

@@ -32,7 +32,7 @@ from study.schema.temperature import FIT_IN_WORDS
 from study.schema.uris import without_credentials
 from study.schema.variant import Variant
 from study.store.spending import Spent, budget_line, spent
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.store.trials import TrialRecord, Trials
 from study.uncertainty.bootstrap import Analysis
 from study.uncertainty.forms import floor_text, value_text
@@ -48,7 +48,7 @@ NAMED = {"data", "model", "optimizer", "epochs", "batch_size", "result", "seed",
 
 
 def gather(
-    study: Study,
+    study: StudyFolder,
     records: Trials,
     analysis: Analysis | None = None,
     confirmation: Confirmation | None = None,
@@ -174,7 +174,7 @@ def _shared(study: Plain, what: str) -> Any:
 
 
 def _abstract(
-    study: Study,
+    study: StudyFolder,
     records: Sequence[TrialRecord],
     counts: Counts,
     front: Sequence[TrialRecord],
@@ -213,7 +213,7 @@ def _abstract(
     return sentences
 
 
-def _facts(study: Study) -> list[list[str]]:
+def _facts(study: StudyFolder) -> list[list[str]]:
     """[term, value] pairs in the order of the spec."""
     plain = without_credentials(study.spec.to_mapping())
     recorded = study.recorded
@@ -430,7 +430,7 @@ def _noise(
 
 
 def _reproduce(
-    study: Study,
+    study: StudyFolder,
     finished: Iterable[TrialRecord],
     analysis: Analysis | None,
     confirmation: Confirmation | None,

@@ -8,7 +8,7 @@ from study.analysis.left_out import some
 from study.analysis.reliability import Reliability, diagram
 from study.schema.temperature import is_doubtful, temperature_note
 from study.store.files import PREDICTIONS, stored_predictions
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.store.trials import TrialRecord
 from trainables.machine import in_threads
 from trainables.plain import Plain
@@ -17,7 +17,9 @@ from trainables.problems import FieldError
 Drawn = dict[str, Plain]
 
 
-def diagrams(study: Study, finished: Sequence[TrialRecord]) -> tuple[dict[str, Drawn], list[str]]:
+def diagrams(
+    study: StudyFolder, finished: Sequence[TrialRecord]
+) -> tuple[dict[str, Drawn], list[str]]:
     """{trial: its diagram} of complete trials, and notes on missing or altered predictions.
 
     A diagram: `raw` and `scaled`, as from `_bins`; `temperature`, the median over the folds; what
@@ -37,7 +39,7 @@ def diagrams(study: Study, finished: Sequence[TrialRecord]) -> tuple[dict[str, D
     ]
 
 
-def _diagram_or_why(study: Study, record: TrialRecord) -> Drawn | str:
+def _diagram_or_why(study: StudyFolder, record: TrialRecord) -> Drawn | str:
     """The diagram, or the reason there is none."""
     try:
         predictions = stored_predictions(study, record)

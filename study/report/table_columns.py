@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from study.answer.phrases import first_upper
 from study.schema.objective import Objective, plain_name
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.uncertainty.resampling import RESAMPLED
 from trainables.metrics import AFTER_TEMPERATURE, describe, ours
 from trainables.metrics.shared.metric import Metric
@@ -42,7 +42,7 @@ def not_shown(objectives: Iterable[Objective]) -> list[str]:
     return [name for name in plain if name != "accuracy" and describe(name).better == "higher"]
 
 
-def available_in(studies: Iterable[Study]) -> list[str]:
+def available_in(studies: Iterable[StudyFolder]) -> list[str]:
     """What a table of these studies may show: METRICS, their objectives and their own metrics."""
     recorded: list[str] = []
     for study in studies:

@@ -14,7 +14,7 @@ from study.reproduction.studies import Asked
 from study.reproduction.table import Column, PaperTable, Row
 from study.store.files import checked_file, stored_predictions
 from study.store.openings import TEST_FILE, came_to_nothing
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.store.trials import TrialRecord
 from study.uncertainty.resampling import Floats
 from trainables.outputs.predictions import Predictions
@@ -42,7 +42,7 @@ class Reproduction:
     asked: Asked
     cells: Mapping[str, Mapping[str, Cell]]
     findings: Sequence[Finding]
-    studies: Sequence[Study]
+    studies: Sequence[StudyFolder]
     seeds: Mapping[str, int]  # by row
     cautions: Sequence[str]
     in_vain: int  # openings of the test split without a result
@@ -57,7 +57,7 @@ class Reproduction:
         return self.studies[0].recorded.sizes["test"]
 
 
-def reproduction_of(asked: Asked, studies: Mapping[str, Study]) -> Reproduction:
+def reproduction_of(asked: Asked, studies: Mapping[str, StudyFolder]) -> Reproduction:
     """The table as its studies stand. studies: those with rows, by their names in the table.
 
     Raises FieldError for one that is not measured on test yet.
@@ -84,7 +84,7 @@ def reproduction_of(asked: Asked, studies: Mapping[str, Study]) -> Reproduction:
     )
 
 
-def _confirmation(study: Study) -> Confirmation:
+def _confirmation(study: StudyFolder) -> Confirmation:
     found = results_of(study).confirmation
     if found is None or not found.finished:
         raise FieldError(

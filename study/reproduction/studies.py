@@ -17,7 +17,7 @@ from study.reproduction.claims import FEWEST_PAIRS
 from study.reproduction.table import PaperTable, StudyEntry
 from study.schema.errors import SpecError, located
 from study.schema.reading import ParsedSpec, parse_mapping
-from study.store.study import Study, reopened
+from study.store.study import StudyFolder, reopened
 from trainables.plain import Plain
 from trainables.problems import FieldError, nearest
 
@@ -113,7 +113,9 @@ class Asked:
             found[written] = self.name_of(entry.name)
         return found
 
-    def _seeds(self, entry: StudyEntry, plain: Mapping[str, Any], stored: Study | None) -> int:
+    def _seeds(
+        self, entry: StudyEntry, plain: Mapping[str, Any], stored: StudyFolder | None
+    ) -> int:
         """As asked, else enough to judge a claim; never fewer than the study has."""
         if entry.seeds is not None:
             return entry.seeds

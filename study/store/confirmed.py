@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 
 from study.store.recorded import Opened
-from study.store.study import Study, open_directory, record_facts
+from study.store.study import StudyFolder, open_directory, record_facts
 from study.store.trials import TrialRecord, Trials
 from trainables.problems import FieldError
 
@@ -25,7 +25,7 @@ def confirming_directory(directory: Path) -> Path:
     return directory.with_name(directory.name + SUFFIX)
 
 
-def can_confirm_itself(study: Study) -> bool:
+def can_confirm_itself(study: StudyFolder) -> bool:
     """Whether nothing is selected in a study: its trials are seeds of fixed settings, trained to
     their end, whose models are kept."""
     spaces = [space.space.values() for space in study.recorded_spaces.values()]
@@ -38,7 +38,7 @@ def can_confirm_itself(study: Study) -> bool:
     )
 
 
-def confirming_study(study: Study, opened: Study | None = None) -> Study | None:
+def confirming_study(study: StudyFolder, opened: StudyFolder | None = None) -> StudyFolder | None:
     """The study's confirmation, if it is beside it or itself. opened: as it was opened before."""
     if study.confirms_itself:
         return study
@@ -49,18 +49,18 @@ def confirming_study(study: Study, opened: Study | None = None) -> Study | None:
     return found if found.confirms == study.name else None
 
 
-def recorded_openings(search: Study) -> int:
+def recorded_openings(search: StudyFolder) -> int:
     """How often its record says that its test split was opened."""
     return search.recorded.confirmation.openings if search.recorded.confirmation else 0
 
 
-def matters_at_opening(search: Study) -> dict[str, float]:
+def matters_at_opening(search: StudyFolder) -> dict[str, float]:
     """What mattered in each objective when its test split was opened; of a study that was not
     opened, what does now."""
     return search.recorded.matters_at_opening or search.matters
 
 
-def check_calibrators(search: Study, names: Sequence[str]) -> None:
+def check_calibrators(search: StudyFolder, names: Sequence[str]) -> None:
     """Raise FieldError if test was opened before these calibrators were recorded."""
     known = search.recorded.calibrators_at_opening or []
     late = [name for name in names if name not in known]
@@ -79,7 +79,7 @@ def record_calibrators(directory: Path, names: Sequence[str]) -> None:
         record_facts(directory, search, calibrators_at_opening=list(names))
 
 
-def missing_confirmation(study: Study, found: Study | None = None) -> str | None:
+def missing_confirmation(study: StudyFolder, found: StudyFolder | None = None) -> str | None:
     """What is said of a study that records a confirmation which is not beside it; else None.
 
     found: its confirmation, if it was opened already.
@@ -109,7 +109,7 @@ def record_openings(directory: Path, openings: int) -> None:
     )
 
 
-def record_seeds(directory: Path) -> Study:
+def record_seeds(directory: Path) -> StudyFolder:
     """Make a study its own confirmation: write how many trials each label has, until test is
     opened. Under its lock. Returns it as it is then."""
     study = open_directory(directory, directory.name)
@@ -120,7 +120,7 @@ def record_seeds(directory: Path) -> Study:
     return open_directory(directory, directory.name)
 
 
-def added_seeds(study: Study, records: Trials) -> dict[str, int]:
+def added_seeds(study: StudyFolder, records: Trials) -> dict[str, int]:
     """How many trials of each label began after test was opened, of a study that confirms itself;
     only labels that have some."""
     added = {
@@ -130,7 +130,7 @@ def added_seeds(study: Study, records: Trials) -> dict[str, int]:
     return {label: count for label, count in added.items() if count}
 
 
-def added_later(study: Study, record: TrialRecord) -> bool:
+def added_later(study: StudyFolder, record: TrialRecord) -> bool:
     """Whether a trial of a study that confirms itself began after test was opened."""
     opened = study.recorded.confirmation
     if opened is None or not opened.openings or not study.confirms_itself:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from study.store.history import Row, read_history
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.store.trials import TrialRecord
 from trainables.files.digest import file_digest, known_digest
 from trainables.files.regular import NotAFile
@@ -42,7 +42,7 @@ def file_problem(path: Path, digest: str | None) -> str | None:
 
 
 def checked_file(
-    study: Study, record: TrialRecord, name: str, digests: Mapping[str, str] | None = None
+    study: StudyFolder, record: TrialRecord, name: str, digests: Mapping[str, str] | None = None
 ) -> Path:
     """A file of a finished trial's attempt. digests: by name, instead of the record's.
 
@@ -58,13 +58,13 @@ def checked_file(
     raise FieldError(record.name, f"{path} {problem}", fix)
 
 
-def stored_history(study: Study, record: TrialRecord) -> list[Row]:
+def stored_history(study: StudyFolder, record: TrialRecord) -> list[Row]:
     """A finished trial's rows, one per epoch. Raises FieldError if the file is missing or
     altered."""
     return read_history(checked_file(study, record, HISTORY), record.name)
 
 
-def stored_predictions(study: Study, record: TrialRecord, keep: bool = False) -> Predictions:
+def stored_predictions(study: StudyFolder, record: TrialRecord, keep: bool = False) -> Predictions:
     """A complete trial's predictions on validation. keep: cache them. Raises FieldError if missing
     or altered."""
     from trainables.outputs.predictions import Predictions
@@ -77,7 +77,7 @@ def stored_predictions(study: Study, record: TrialRecord, keep: bool = False) ->
     return found
 
 
-def equal_models(study: Study, records: Iterable[TrialRecord]) -> list[list[TrialRecord]]:
+def equal_models(study: StudyFolder, records: Iterable[TrialRecord]) -> list[list[TrialRecord]]:
     """The complete trials with equal predictions, in order, where there are two or more.
 
     They are known by the sha256 of predictions.npz, which equal arrays are written with; where the
@@ -92,14 +92,14 @@ def equal_models(study: Study, records: Iterable[TrialRecord]) -> list[list[Tria
     return [several for several in found.values() if len(several) > 1]
 
 
-def _digest_of_file(study: Study, record: TrialRecord) -> str | None:
+def _digest_of_file(study: StudyFolder, record: TrialRecord) -> str | None:
     try:
         return known_digest(study.files(record) / PREDICTIONS)
     except OSError:
         return None
 
 
-def lost_predictions(study: Study, records: Iterable[TrialRecord]) -> dict[str, str]:
+def lost_predictions(study: StudyFolder, records: Iterable[TrialRecord]) -> dict[str, str]:
     """What is wrong with the predictions of complete trials, by name: missing, altered, unreadable.
     Whole ones are absent."""
     finished = [record for record in records if record.state == "complete"]
@@ -112,7 +112,7 @@ def lost_predictions(study: Study, records: Iterable[TrialRecord]) -> dict[str, 
 
 
 def stored_classifier(
-    study: Study, record: TrialRecord, prepared: Prepared
+    study: StudyFolder, record: TrialRecord, prepared: Prepared
 ) -> tuple[Classifier, float]:
     """A complete trial's model, on the CPU, and its temperature, fitted on the whole validation
     split.
@@ -157,7 +157,7 @@ def stored_classifier(
     return classifier, temperature
 
 
-def _check_origin(study: Study, record: TrialRecord, model: Model) -> None:
+def _check_origin(study: StudyFolder, record: TrialRecord, model: Model) -> None:
     """Raise FieldError unless the network's weights are those that the study began with."""
     origin = model.origin()
     known = study.recorded.weights

@@ -15,7 +15,7 @@ from search_spaces import strict_yaml
 from study.schema.errors import SpecError, located
 from study.schema.uris import VARIABLE, public_uri
 from study.store.home import check_home
-from study.store.study import Study, open_directory, storage_root
+from study.store.study import StudyFolder, open_directory, storage_root
 from trainables.files.beside import nearest_file, no_such_file
 from trainables.plugins import extension_digests
 
@@ -83,7 +83,7 @@ def _is_record(path: Path) -> bool:
     return isinstance(plain, dict) and "recorded" in plain
 
 
-def open_to_go_on(directory: Path, moved: bool = False) -> Study:
+def open_to_go_on(directory: Path, moved: bool = False) -> StudyFolder:
     """The study of a directory, to run what is missing. Raises SpecError for a copy, unless it was
     moved, and for a confirmation, which `confirm` runs."""
     study = open_directory(directory, str(directory))
@@ -99,7 +99,7 @@ def open_to_go_on(directory: Path, moved: bool = False) -> Study:
     return study
 
 
-def recorded_spec(study: Study, trials: int | None = None) -> StudySpec:
+def recorded_spec(study: StudyFolder, trials: int | None = None) -> StudySpec:
     """The spec as the study recorded it. trials: of each method, in place of those recorded.
 
     It imports the code in the study's folder: see `refuse_another_users`.
@@ -113,7 +113,7 @@ def recorded_spec(study: Study, trials: int | None = None) -> StudySpec:
     return parsed.spec(study.recorded_spaces)
 
 
-def brought_by(study: Study, tracking: str | None = None) -> list[str]:
+def brought_by(study: StudyFolder, tracking: str | None = None) -> list[str]:
     """The files of a user's own code and the MLflow server that a study's folder names.
 
     tracking: --tracking, which its own does not replace. Nothing of it is imported.
@@ -130,7 +130,7 @@ def brought_by(study: Study, tracking: str | None = None) -> list[str]:
     return brought
 
 
-def refuse_another_users(study: Study, brought: Sequence[str], trust: bool) -> None:
+def refuse_another_users(study: StudyFolder, brought: Sequence[str], trust: bool) -> None:
     """Raise SpecError if another user, who may write anything there, decides which code runs or
     which server is asked. trust: --trust was given."""
     files = [study.directory / name for name in ("", "study.yaml", *brought)]

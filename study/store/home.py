@@ -6,20 +6,20 @@ from pathlib import Path
 
 from study.schema.errors import SpecError
 from study.store.recorded import Home
-from study.store.study import Study
+from study.store.study import StudyFolder
 
 
 def home_of(directory: Path) -> Home:
     return Home(str(directory), directory.stat().st_ino)
 
 
-def check_home(study: Study) -> None:
+def check_home(study: StudyFolder) -> None:
     """Raise the SpecError of `away_from_home`."""
     if error := away_from_home(study):
         raise error
 
 
-def away_from_home(study: Study) -> SpecError | None:
+def away_from_home(study: StudyFolder) -> SpecError | None:
     """What is wrong with a copy of a study, and with an original of which a copy went on: two
     studies of one identity would count a trial twice.
 

@@ -44,7 +44,7 @@ from study.store.ledger_reader import (
     standing,
 )
 from study.store.same_ledger import check_same_ledger, ledger_is_missing
-from study.store.study import Study, record_facts
+from study.store.study import StudyFolder, record_facts
 from study.store.trials import Decision, TrialRecord, Trials
 from trainables.outputs.outcome import Outcome
 from trainables.plain import Value
@@ -333,7 +333,7 @@ class Ledger:
         return standing(label, self._studies[label].get_trials(deepcopy=False))
 
 
-def open_ledger(study: Study, address: str | None = LAST) -> tuple[Ledger, list[str]]:
+def open_ledger(study: StudyFolder, address: str | None = LAST) -> tuple[Ledger, list[str]]:
     """The study's ledger with all its labels, and what was repaired in it. That it was made is
     recorded.
 

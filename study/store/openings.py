@@ -14,7 +14,7 @@ from study.store.confirmed import can_confirm_itself
 from study.store.files import checked_file
 from study.store.ledger_facts import is_opening
 from study.store.ledger_reader import LedgerReader
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.store.trials import TrialRecord
 from trainables.problems import FieldError
 
@@ -98,12 +98,14 @@ def tested_in(notes: Mapping[str, Any]) -> dict[int, Tested]:
     return dict(sorted(found.items()))
 
 
-def came_to_nothing(study: Study) -> int:
+def came_to_nothing(study: StudyFolder) -> int:
     """How many openings of a confirmation have no result because of a kill."""
     return sum(len(openings_in(of)) - len(tested_in(of)) for of in study.reader.notes().values())
 
 
-def read_tested(study: Study, reader: LedgerReader | None = None) -> dict[str, dict[int, Tested]]:
+def read_tested(
+    study: StudyFolder, reader: LedgerReader | None = None
+) -> dict[str, dict[int, Tested]]:
     """Test results by label and trial number; none unless the study is a confirmation.
 
     reader: one that holds the study's ledger.
@@ -114,7 +116,7 @@ def read_tested(study: Study, reader: LedgerReader | None = None) -> dict[str, d
     return {label: tested_in(of) for label, of in notes.items()}
 
 
-def tested_predictions(study: Study, record: TrialRecord) -> Predictions:
+def tested_predictions(study: StudyFolder, record: TrialRecord) -> Predictions:
     """What an opening wrote of a confirmation's trial on the test split; opens nothing.
 
     Raises FieldError if the study is none, if the trial was not measured there, or if the file is
@@ -137,7 +139,7 @@ def tested_predictions(study: Study, record: TrialRecord) -> Predictions:
     return predictions_of(study, record, tested)
 
 
-def predictions_of(study: Study, record: TrialRecord, tested: Tested) -> Predictions:
+def predictions_of(study: StudyFolder, record: TrialRecord, tested: Tested) -> Predictions:
     """What the opening with this result wrote. Raises FieldError if it is missing or altered."""
     from trainables.outputs.predictions import Predictions
 

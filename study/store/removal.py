@@ -18,7 +18,7 @@ from study.store.files import MODEL
 from study.store.home import check_home
 from study.store.ledger import delete_labels
 from study.store.recorded import Recorded
-from study.store.study import DELETING, Study, open_directory, record_facts
+from study.store.study import DELETING, StudyFolder, open_directory, record_facts
 from study.store.trials import TrialRecord
 
 
@@ -29,7 +29,7 @@ def size_of(path: Path) -> int:
     )
 
 
-def to_delete(directory: Path, suffix: str) -> list[Study]:
+def to_delete(directory: Path, suffix: str) -> list[StudyFolder]:
     """The study of a directory and, before it, its confirmation (NAME + suffix); what killed
     deletions left of them comes first."""
     folders = [directory.with_name(directory.name + suffix), directory]
@@ -41,7 +41,7 @@ def to_delete(directory: Path, suffix: str) -> list[Study]:
         elif folder.is_dir() and not any(folder.iterdir()):
             # Killed at the last step.
             plain = {"name": folder.name.removesuffix(DELETING), "ledger": None}
-            found.append(Study(folder, plain, Recorded()))
+            found.append(StudyFolder(folder, plain, Recorded()))
     for folder in folders:
         study = open_directory(folder, folder.name) if (folder / "study.yaml").is_file() else None
         if study is not None and (folder == directory or study.confirms == directory.name):
@@ -50,13 +50,13 @@ def to_delete(directory: Path, suffix: str) -> list[Study]:
     return found
 
 
-def _reopened(folder: Path) -> Study:
+def _reopened(folder: Path) -> StudyFolder:
     plain: Any = strict_yaml.read(folder / "study.yaml")
     recorded = plain.pop("recorded")
-    return Study(folder, plain, Recorded.from_plain(recorded))
+    return StudyFolder(folder, plain, Recorded.from_plain(recorded))
 
 
-def set_aside(study: Study) -> Study:
+def set_aside(study: StudyFolder) -> StudyFolder:
     """The study in a folder that no other command opens. Raises LedgerError while a driver runs."""
     if study.directory.name.endswith(DELETING):
         return study
@@ -66,7 +66,7 @@ def set_aside(study: Study) -> Study:
     return replace(study, directory=aside)
 
 
-def remove(study: Study) -> None:
+def remove(study: StudyFolder) -> None:
     """Delete what `set_aside` gave: its trials in a ledger elsewhere, then its files, study.yaml
     last."""
     if study.ledger is not None:
@@ -89,7 +89,7 @@ def remove(study: Study) -> None:
 
 
 def droppable(
-    study: Study, records: Iterable[TrialRecord], kept: Iterable[TrialRecord]
+    study: StudyFolder, records: Iterable[TrialRecord], kept: Iterable[TrialRecord]
 ) -> list[Path]:
     """The model files of trials that are not `kept`."""
     names = {record.name for record in kept}
@@ -101,7 +101,7 @@ def droppable(
     return [file for file in files if os.path.lexists(file)]
 
 
-def drop(study: Study, files: Iterable[Path]) -> None:
+def drop(study: StudyFolder, files: Iterable[Path]) -> None:
     """Remove model files. That they are gone on purpose is recorded first: no kill leaves an
     unexplained gap."""
     check_home(study)

@@ -13,7 +13,7 @@ from study.schema.objective import Objective, read_objectives
 from study.store.files import PREDICTIONS, lost_predictions, stored_predictions
 from study.store.given import Given
 from study.store.openings import Tested, predictions_of
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.store.trials import TrialRecord
 from trainables import metrics
 from trainables.machine import in_threads
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 ByLabel = dict[str, dict[int, Tested]]  # test results, by label and number
 
 
-def seen_by(study: Study, objectives: str | Sequence[Objective] | None) -> Study:
+def seen_by(study: StudyFolder, objectives: str | Sequence[Objective] | None) -> StudyFolder:
     """The study as if it had these objectives; itself for None, or where it has just these.
 
     objectives: also as `--objectives` has them. A trial that lacks one and whose predictions are
@@ -71,7 +71,7 @@ def seen_by(study: Study, objectives: str | Sequence[Objective] | None) -> Study
     return replace(study, given=Given(given, study.own_objectives, known, left_out))
 
 
-def check_given_matters(study: Study) -> None:
+def check_given_matters(study: StudyFolder) -> None:
     """Raise FieldError if neither the study nor the metric says what matters in an objective given
     afterwards: the answer counts in that."""
     for one in () if study.given is None else study.given.objectives:
@@ -95,7 +95,7 @@ def _measured(
     return {name: value for name, value in values.items() if not math.isnan(value)}
 
 
-def _check_defined(study: Study, names: Sequence[str]) -> None:
+def _check_defined(study: StudyFolder, names: Sequence[str]) -> None:
     classes = len(study.recorded.classes)
     available = set(metrics.available(classes))
     for name in names:
@@ -105,7 +105,7 @@ def _check_defined(study: Study, names: Sequence[str]) -> None:
             )
 
 
-def tested_by(study: Study, tested: ByLabel) -> ByLabel:
+def tested_by(study: StudyFolder, tested: ByLabel) -> ByLabel:
     """Test results of a confirmation with the objectives given, as far as its files are whole.
 
     They are of what an opening wrote then: nothing is opened.

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 from study.schema.resources import Budget, Resources
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.store.trials import TrialRecord, Trials
 from trainables.plain import Plain
 
@@ -27,7 +27,7 @@ class Spent:
         return float(getattr(self, unit))
 
 
-def budget_of(study: Study) -> Budget | None:
+def budget_of(study: StudyFolder) -> Budget | None:
     plain = study.plain.get("budget")
     return None if plain is None else Budget(**plain)
 
@@ -40,7 +40,7 @@ def cost_of(record: TrialRecord, resources: Resources) -> Spent:
     return Spent(hours * resources.cpu, hours * resources.gpu)
 
 
-def spent(study: Study, records: Trials) -> dict[str, Spent]:
+def spent(study: StudyFolder, records: Trials) -> dict[str, Spent]:
     """By label, of all trials that have ended."""
     found = {}
     for label in study.labels:
@@ -54,7 +54,7 @@ def summed(costs: Iterable[Spent]) -> Spent:
     return Spent(sum(one.cpu_hours for one in costs), sum(one.gpu_hours for one in costs))
 
 
-def means(study: Study, records: Trials, unit: str) -> dict[str, float]:
+def means(study: StudyFolder, records: Trials, unit: str) -> dict[str, float]:
     """By label, what an ended trial cost on average; without the labels of which none has ended."""
     found = {}
     for label, trials in records.by_label.items():
@@ -65,7 +65,7 @@ def means(study: Study, records: Trials, unit: str) -> dict[str, float]:
     return found
 
 
-def spent_line(study: Study, records: Trials) -> str:
+def spent_line(study: StudyFolder, records: Trials) -> str:
     """`spent: 1.2 CPU-hours`, or what that is of the budget, and what is left."""
     total = summed(spent(study, records).values())
     budget = budget_of(study)
@@ -82,7 +82,7 @@ def spent_line(study: Study, records: Trials) -> str:
     return f"budget: {used_up:.3g} of {budget.hours:g} {word} spent, {left} left"
 
 
-def not_begun(study: Study, records: Trials) -> int:
+def not_begun(study: StudyFolder, records: Trials) -> int:
     """How many planned trials the budget does not pay for now: all that are not begun, if not the
     next one."""
     budget = budget_of(study)
@@ -97,7 +97,7 @@ def not_begun(study: Study, records: Trials) -> int:
     return left if used_up + needed > budget.hours else 0
 
 
-def budget_line(study: Study, records: Trials, alive: bool = False) -> str:
+def budget_line(study: StudyFolder, records: Trials, alive: bool = False) -> str:
     """`spent_line`, and what a budget that is spent leaves undone. alive: whether a driver runs the
     study."""
     line = spent_line(study, records)
@@ -108,7 +108,7 @@ def budget_line(study: Study, records: Trials, alive: bool = False) -> str:
     return f"{line}."
 
 
-def spending_plain(study: Study, records: Trials) -> dict[str, Plain]:
+def spending_plain(study: StudyFolder, records: Trials) -> dict[str, Plain]:
     """For JSON: hours spent by method and in all, the budget (null: none), and the trials that it
     does not pay for."""
     costs = spent(study, records)

@@ -48,7 +48,7 @@ EXTENSIONS = "extensions"  # the copy of a user's own code, in the study's folde
 
 
 @dataclass(frozen=True)
-class Study:
+class StudyFolder:
     """STUDY/study.yaml, read. Its trials can be read without importing torch or any method; `spec`
     imports both."""
 
@@ -64,7 +64,7 @@ class Study:
             open_extensions(self.directory / str(own))
 
     @classmethod
-    def of(cls, directory: Path, spec: StudySpec, recorded: Recorded) -> Study:
+    def of(cls, directory: Path, spec: StudySpec, recorded: Recorded) -> StudyFolder:
         """The study of a spec that is already read."""
         study = cls(directory, spec.to_mapping(), recorded)
         study.__dict__["spec"] = spec
@@ -159,7 +159,7 @@ class Study:
         assert self.form is not None, "not decided yet: `Ranking.deployed`"
         return self.form
 
-    def served_as(self, serves: str) -> Study:
+    def served_as(self, serves: str) -> StudyFolder:
         """The study as if its registered models gave TEMPERATURE or RAW."""
         return replace(self, plain={**self.plain, "serve": serves})
 
@@ -190,7 +190,7 @@ class Study:
         ledger: str | None = self.plain["ledger"]
         return ledger
 
-    def with_ledger(self, ledger: str | None) -> Study:
+    def with_ledger(self, ledger: str | None) -> StudyFolder:
         """The study as read from another ledger."""
         return replace(self, plain={**self.plain, "ledger": ledger})
 
@@ -339,13 +339,15 @@ def _is_default(root: Path) -> bool:
         return False
 
 
-def open_study(reference: str, storage: str | None) -> Study:
+def open_study(reference: str, storage: str | None) -> StudyFolder:
     """STUDY as a user gives it: a directory, a spec, or a name under the storage. Raises SpecError
     if none exists."""
     return open_directory(directory_of(reference, storage), reference)
 
 
-def open_directory(directory: Path, reference: str, opened: Study | None = None) -> Study:
+def open_directory(
+    directory: Path, reference: str, opened: StudyFolder | None = None
+) -> StudyFolder:
     """The study of a directory. Raises SpecError if its study.yaml is missing or invalid.
 
     opened: as it was opened before; returned if its study.yaml is still the same.
@@ -353,7 +355,7 @@ def open_directory(directory: Path, reference: str, opened: Study | None = None)
     text = _study_text(directory, reference)
     if opened is not None and (opened.directory, opened.text) == (directory, text):
         return opened
-    study = Study(directory, *_parse_study(directory / "study.yaml", text), text)
+    study = StudyFolder(directory, *_parse_study(directory / "study.yaml", text), text)
     try:
         _ = study.name, study.labels, study.own_objectives, study.constraints, study.planned
         _ = study.plain["ledger"], study.plain["tracking"]
@@ -370,7 +372,7 @@ def open_directory(directory: Path, reference: str, opened: Study | None = None)
     return study
 
 
-def reopened(directory: Path, opened: Study | None) -> Study | None:
+def reopened(directory: Path, opened: StudyFolder | None) -> StudyFolder | None:
     """The study in a directory as it now is, None if there is none; read again only if its
     study.yaml has changed since it was opened."""
     if not (directory / "study.yaml").exists():
@@ -380,7 +382,7 @@ def reopened(directory: Path, opened: Study | None) -> Study | None:
 
 def spec_and_study(
     path: Path, storage: str | None, **overrides: Any
-) -> tuple[StudySpec, Study | None]:
+) -> tuple[StudySpec, StudyFolder | None]:
     """What a user's file asks, by `parse_spec`, and the study of it that has begun, opened once.
 
     That keeps what it recorded where the file names nothing else. None also stands for one that
@@ -391,9 +393,9 @@ def spec_and_study(
     return begun(parse_spec(path, **overrides), storage)
 
 
-def begun(parsed: ParsedSpec, storage: str | None) -> tuple[StudySpec, Study | None]:
+def begun(parsed: ParsedSpec, storage: str | None) -> tuple[StudySpec, StudyFolder | None]:
     """`spec_and_study` of what is parsed already."""
-    stored: Study | None = None
+    stored: StudyFolder | None = None
     with suppress(SpecError):  # running the spec says what is wrong
         stored = reopened(storage_root(storage, parsed.storage) / parsed.name, None)
     return parsed.spec(None if stored is None else stored.recorded_spaces), stored
@@ -402,7 +404,7 @@ def begun(parsed: ParsedSpec, storage: str | None) -> tuple[StudySpec, Study | N
 DELETING = ".deleting"  # the suffix of a folder that `calstudy delete` has started on
 
 
-def write_study_file(study: Study) -> None:
+def write_study_file(study: StudyFolder) -> None:
     """STUDY/study.yaml, whole or not at all. Under the driver's lock."""
     directory = study.directory
     for left in directory.glob("study.yaml.*.partial"):  # by a killed driver
@@ -411,7 +413,7 @@ def write_study_file(study: Study) -> None:
     write_whole(directory / "study.yaml", strict_yaml.dump(plain).encode())
 
 
-def record_facts(directory: Path, opened: Study | None = None, **facts: Any) -> None:
+def record_facts(directory: Path, opened: StudyFolder | None = None, **facts: Any) -> None:
     """Write facts into STUDY/study.yaml as it now is. Under the driver's lock.
 
     opened: as it was opened before.

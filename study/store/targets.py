@@ -8,7 +8,7 @@ from typing import Any
 
 from study.schema.errors import SpecError, located
 from study.schema.spec import StudySpec
-from study.store.study import Study, open_directory
+from study.store.study import StudyFolder, open_directory
 from study.store.trials import Trials
 from trainables.outputs import train_entropy
 from trainables.outputs.train_entropy import TrainEntropy
@@ -21,7 +21,7 @@ class Targets:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._studies: dict[str, tuple[Study, Trials]] = {}
+        self._studies: dict[str, tuple[StudyFolder, Trials]] = {}
 
     def file(self, target: str) -> Path:
         """The .npz of a target: a file, or that of a complete trial. Raises FieldError if there is
@@ -47,7 +47,7 @@ class Targets:
             )
         return study.files(found) / train_entropy.FILE
 
-    def _study(self, name: str) -> tuple[Study, Trials]:
+    def _study(self, name: str) -> tuple[StudyFolder, Trials]:
         if name not in self._studies:
             try:
                 study = open_directory(self._root / name, name)

@@ -21,7 +21,7 @@ from study.schema.printable import printable
 from study.schema.uris import refuse_password
 
 if TYPE_CHECKING:
-    from study.store.study import Study
+    from study.store.study import StudyFolder
 
 
 def _nothing_left_to_do() -> None:
@@ -284,12 +284,12 @@ def print_json(value: object, indent: int | None = None) -> None:
     click.echo(json.dumps(value, indent=indent))
 
 
-def plain_head(study: Study) -> dict[str, object]:
+def plain_head(study: StudyFolder) -> dict[str, object]:
     """What JSON begins with where objectives were given afterwards; else nothing."""
     return {"afterwards": study.afterwards} if study.afterwards else {}
 
 
-def say_afterwards(study: Study) -> None:
+def say_afterwards(study: StudyFolder) -> None:
     """Print what an output begins with where objectives were given afterwards."""
     if study.afterwards:
         console.say(study.afterwards)

@@ -19,7 +19,7 @@ from trainables import metrics
 if TYPE_CHECKING:
     import pandas
 
-    from study.store.study import Study
+    from study.store.study import StudyFolder
     from study.uncertainty.bootstrap import Analysis, Difference
     from study.uncertainty.intervals import Interval
 
@@ -262,7 +262,7 @@ def by_class_table(rows: pandas.DataFrame, title: str) -> Table:
 
 
 def differences_table(
-    study: Study,
+    study: StudyFolder,
     found: dict[str, Difference],
     one: str,
     other: str,

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
-    from study.store.study import Study
+    from study.store.study import StudyFolder
 
 
 def try_to_log(
-    study: Study, files: Sequence[Path], folder: str | None, tracking: str | None
+    study: StudyFolder, files: Sequence[Path], folder: str | None, tracking: str | None
 ) -> str:
     """Upload files as `log_artifacts` does; returns a line, also if the server is unreachable."""
     try:
@@ -35,7 +35,9 @@ def try_to_log(
     return f"uploaded {what} to the run {study.name} in MLflow at {public_uri(uri)}"
 
 
-def log_artifacts(study: Study, uri: str, files: Sequence[Path], folder: str | None = None) -> None:
+def log_artifacts(
+    study: StudyFolder, uri: str, files: Sequence[Path], folder: str | None = None
+) -> None:
     """Upload files to the artifacts of the study's run, or a folder there, replacing existing ones.
 
     Raises TrackingError.
@@ -51,7 +53,7 @@ def log_artifacts(study: Study, uri: str, files: Sequence[Path], folder: str | N
 
 
 def describe(
-    study: Study, uri: str, sentences: Sequence[str], following: Sequence[tuple[str, str]]
+    study: StudyFolder, uri: str, sentences: Sequence[str], following: Sequence[tuple[str, str]]
 ) -> None:
     """Put the answer first in the descriptions of run and experiment. Raises TrackingError."""
     with asking(uri):
@@ -65,7 +67,9 @@ def describe(
             client.set_experiment_tag(experiment.experiment_id, NOTE, text)
 
 
-def log_answer(study: Study, uri: str, model: str, trial: str, values: Mapping[str, float]) -> None:
+def log_answer(
+    study: StudyFolder, uri: str, model: str, trial: str, values: Mapping[str, float]
+) -> None:
     """Tag the model that the answer names and log its values, as `answer/ece`. Raises
     TrackingError.
 
@@ -90,7 +94,7 @@ def log_answer(study: Study, uri: str, model: str, trial: str, values: Mapping[s
         set_tags(client, run.info.run_id, run.data.tags, {ANSWER: model})
 
 
-def _own_run(client: MlflowClient, study: Study) -> Run | None:
+def _own_run(client: MlflowClient, study: StudyFolder) -> Run | None:
     """The study's run, the parent of its trials' runs; None if there is none."""
     # By name too, so that the server need not return the trials' runs (METHOD/0007).
     named = f"attributes.run_name = '{study.name}'"

@@ -16,10 +16,10 @@ from study.schema.uris import without_credentials
 from study.store.trials import TrialRecord
 
 if TYPE_CHECKING:
-    from study.store.study import Study
+    from study.store.study import StudyFolder
 
 
-def study_tags(study: Study) -> dict[str, str]:
+def study_tags(study: StudyFolder) -> dict[str, str]:
     """The tags of each run of the study."""
     from trainables.metrics import CONVENTION
 
@@ -32,7 +32,7 @@ def study_tags(study: Study) -> dict[str, str]:
     }
 
 
-def trial_tags(study: Study, record: TrialRecord) -> dict[str, str]:
+def trial_tags(study: StudyFolder, record: TrialRecord) -> dict[str, str]:
     """The tags of a trial's run, without its parent's id."""
     tags = {
         **study_tags(study),
@@ -62,7 +62,7 @@ def commit_tag(versions: Mapping[str, str]) -> dict[str, str]:
 class Configs:
     """The configurations of a study's trials as params, each label's worked out once."""
 
-    def __init__(self, study: Study) -> None:
+    def __init__(self, study: StudyFolder) -> None:
         self._study = study
         self._as_set: dict[str, dict[str, str]] = {}
         self._as_meant: dict[str, dict[str, str]] = {}
@@ -98,7 +98,7 @@ class Configs:
         return {path: _text(value) for path, value in own.items()}
 
 
-def _config(study: Study, label: str) -> dict[str, str]:
+def _config(study: StudyFolder, label: str) -> dict[str, str]:
     """A label's trials as params, without what is searched; as recorded: imports no user's code."""
     from trainables.config import TrialConfig
 
@@ -112,7 +112,7 @@ def _config(study: Study, label: str) -> dict[str, str]:
     return whole | _of_method(study, label)
 
 
-def _meant(study: Study, label: str) -> dict[str, str]:
+def _meant(study: StudyFolder, label: str) -> dict[str, str]:
     meaning = study.recorded.meaning
     shared = flat({key: meaning[key] for key in keys_of_trials() & set(meaning)})
     placed = {path: value for path, value in shared.items() if value != A_FILE}
@@ -126,7 +126,7 @@ def keys_of_trials() -> set[str]:
     return {field.name for field in fields(TrialConfig)} - {"method", "number"}
 
 
-def _of_method(study: Study, label: str) -> dict[str, str]:
+def _of_method(study: StudyFolder, label: str) -> dict[str, str]:
     parts = methods_in(study.recorded.meaning)[label]
     set_here = {
         path: value for path, value in parts.space.items() if not isinstance(value, Mapping | list)

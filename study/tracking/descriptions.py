@@ -11,7 +11,7 @@ from study.schema.objective import epoch_note
 from study.store.confirmed import can_confirm_itself
 
 if TYPE_CHECKING:
-    from study.store.study import Study
+    from study.store.study import StudyFolder
 
 NOTE = "mlflow.note.content"  # the tag that MLflow shows as a description
 FROM = "<!-- calstudy answer -->"
@@ -32,7 +32,7 @@ def with_answer(text: str, sentences: Sequence[str], following: Sequence[tuple[s
     return f"{FROM}\n{said}\n{TO}\n\n{text.strip()}"
 
 
-def description(study: Study) -> str:
+def description(study: StudyFolder) -> str:
     """Description of the experiment and of the study's own run."""
     samples = study.recorded.sizes
     better = {"maximize": "higher", "minimize": "lower"}
@@ -86,7 +86,7 @@ def description(study: Study) -> str:
     return "\n\n".join([*parts, files])
 
 
-def _files(study: Study) -> str:
+def _files(study: StudyFolder) -> str:
     return (
         "Artifacts: `study.yaml`, the checked study; `report.html`, the report on one page"
         f" (download it); `figures/`. `calstudy report {study.name}` and `calstudy figures"

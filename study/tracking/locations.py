@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 from study.schema.uris import sqlite_file
 
 if TYPE_CHECKING:
-    from study.store.study import Study
+    from study.store.study import StudyFolder
 
 
 def local_folder(location: str) -> Path | None:
@@ -41,7 +41,7 @@ def present_location(location: str, name: str, uri: str, storage: Path) -> str:
 
 
 def upload(
-    study: Study, uri: str, location: str, files: Iterable[Path], folder: str | None = None
+    study: StudyFolder, uri: str, location: str, files: Iterable[Path], folder: str | None = None
 ) -> None:
     """Upload files or folders to where a location is now; MLflow's client would remake the old."""
     from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository

@@ -14,7 +14,7 @@ from study.tracking.client import asking, environment, what_happened
 from study.tracking.writer import StudyRuns
 
 if TYPE_CHECKING:
-    from study.store.study import Study
+    from study.store.study import StudyFolder
 
 FIRST_PAUSE = 1.0  # seconds between attempts to reach a server
 LONGEST_PAUSE = 60.0
@@ -37,7 +37,7 @@ class SyncReport:
     damaged: tuple[str, ...] = ()
 
 
-def sync(study: Study, uri: str) -> SyncReport:
+def sync(study: StudyFolder, uri: str) -> SyncReport:
     """Write the trials missing in MLflow. Raises TrackingError, or LedgerError if a driver runs."""
     from study.store.driver_lock import driver_lock
 
@@ -63,7 +63,7 @@ class Projection(Listener):
     """Follows a running study in its own thread. Never raises into the study or blocks it."""
 
     def __init__(
-        self, study: Study, uri: str, stop_requested: Callable[[], bool] = lambda: False
+        self, study: StudyFolder, uri: str, stop_requested: Callable[[], bool] = lambda: False
     ) -> None:
         self._study = study
         self._uri = uri

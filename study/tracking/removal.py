@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.tracking.client import asking, open_existing, search_runs
 
 
-def delete_runs(study: Study, uri: str) -> int:
+def delete_runs(study: StudyFolder, uri: str) -> int:
     """Delete the study's runs, its own last, and experiments that are then empty. Returns how many
     runs.
 

@@ -18,7 +18,7 @@ from study.tracking.client import PREFIX
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-    from study.store.study import Study
+    from study.store.study import StudyFolder
     from study.store.trials import Trials
 
 FRONT = PREFIX + "front"
@@ -46,7 +46,7 @@ class Standing:
         return {tag: YES if trial in names else "" for tag, names in self.marked.items()}
 
 
-def standing_of(study: Study, records: Trials) -> Standing | None:
+def standing_of(study: StudyFolder, records: Trials) -> Standing | None:
     """The front by the study's own objectives; None of a confirmation, which selects nothing."""
     if study.confirms is not None:
         return None

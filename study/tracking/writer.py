@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from mlflow.entities import Metric, Run
 
     from study.store.openings import Tested
-    from study.store.study import Study
+    from study.store.study import StudyFolder
 
 LONGEST_DIGEST = 36  # that MLflow takes of a data set; the tag calstudy.data_digest is whole
 
@@ -56,7 +56,7 @@ LONGEST_DIGEST = 36  # that MLflow takes of a data set; the tag calstudy.data_di
 class StudyRuns:
     """One study's runs on one MLflow, whose errors propagate; then only the tags can be trusted."""
 
-    def __init__(self, study: Study, uri: str) -> None:
+    def __init__(self, study: StudyFolder, uri: str) -> None:
         self._study = study
         self._uri = uri
         self._found: dict[str, Run] = {}  # existing runs, by trial

@@ -18,7 +18,7 @@ import numpy as np
 from study.analysis.pareto import complete, front
 from study.schema.objective import Objective, plain_name
 from study.store.files import stored_predictions
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.store.trials import TrialRecord
 from study.uncertainty.consistency import calibrated_sums
 from study.uncertainty.intervals import (
@@ -89,13 +89,13 @@ class Difference(NamedTuple):
     high: float
 
 
-def resampled_names(study: Study | None = None) -> list[str]:
+def resampled_names(study: StudyFolder | None = None) -> list[str]:
     """The metrics that are resampled, in a study whose samples may belong to groups."""
     names = [name for name in RESAMPLED if name not in WITHOUT_GROUPS or not _has_groups(study)]
     return [*names, *REMOVED, *(AFTER_TEMPERATURE + name for name in names)]
 
 
-def _has_groups(study: Study | None) -> bool:
+def _has_groups(study: StudyFolder | None) -> bool:
     """Whether samples of a split belong together, as the rows of an image with a mask do."""
     if study is None or study.recorded.groups is None:
         return False
@@ -104,7 +104,7 @@ def _has_groups(study: Study | None) -> bool:
     return any(study.recorded.unit_in(split) for split in study.recorded.groups)
 
 
-def recorded_names(study: Study) -> list[str]:
+def recorded_names(study: StudyFolder) -> list[str]:
     """The resampled metrics that every trial has: the stored ones and the objectives."""
     more = [one.metric for one in study.objectives]
     if study.recorded.marked:
@@ -113,7 +113,7 @@ def recorded_names(study: Study) -> list[str]:
 
 
 def analyse(
-    study: Study,
+    study: StudyFolder,
     records: Sequence[TrialRecord],
     resamples: int = RESAMPLES,
     wanted: Collection[str] | None = None,
@@ -155,7 +155,7 @@ def analyse(
 
 
 def analyse_front(
-    study: Study,
+    study: StudyFolder,
     records: Sequence[TrialRecord],
     resamples: int,
     level: float = LEVEL,
@@ -167,12 +167,12 @@ def analyse_front(
 
 
 def compare(
-    study: Study,
+    study: StudyFolder,
     one: TrialRecord,
     other: TrialRecord,
     resamples: int = RESAMPLES,
     level: float = LEVEL,
-    beside: Study | None = None,
+    beside: StudyFolder | None = None,
 ) -> dict[str, Difference]:
     """Each metric of `one` minus that of `other`, with its interval. Raises as `analyse`.
 
@@ -193,7 +193,7 @@ def compare(
 
 
 def differences_from(
-    study: Study,
+    study: StudyFolder,
     best: TrialRecord,
     records: Sequence[TrialRecord],
     metric: str,
@@ -375,12 +375,12 @@ def by_prefix(names: Collection[str]) -> dict[str, set[str]]:
 
 
 def _of_each(
-    study: Study,
+    study: StudyFolder,
     records: Sequence[TrialRecord],
     resamples: int,
     measure_one: Callable[[TrialRecord, Predictions, Draws], Result],
     keep: Collection[str] = (),
-    beside: Study | None = None,
+    beside: StudyFolder | None = None,
 ) -> list[Result]:
     """`measure_one` for each trial, with its predictions on the shared samples and draws.
 

@@ -14,7 +14,7 @@ import pytest
 from pytest import approx
 
 from study.store.openings import read_tested
-from study.store.study import Study, open_study
+from study.store.study import StudyFolder, open_study
 from tests.study.command_line import here, here_json, write_spec
 from trainables import plugins
 from trainables.plugins import use_extensions
@@ -126,7 +126,7 @@ def test_from_plan_to_a_verified_model(tmp_path: Path) -> None:
     assert "extensions/metrics/fair.py" in here("audit", "small", *where, check=1)
 
 
-def assert_measured_on_test(confirmation: Study) -> None:
+def assert_measured_on_test(confirmation: StudyFolder) -> None:
     tested = read_tested(confirmation)
     found = 0
     for record in confirmation.records().complete:

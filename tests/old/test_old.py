@@ -28,7 +28,7 @@ from mlflow import MlflowClient
 
 from search_spaces import strict_yaml
 from study import python
-from study.store.study import Study, open_study
+from study.store.study import StudyFolder, open_study
 from tests import references
 from tests.study.command_line import here, here_json
 from tests.study.counting import counted_once
@@ -337,7 +337,7 @@ def test_a_killed_study_is_taken_up(moved: Path) -> None:
             warnings.warn(f"{label}: not compared, for this CPU rounds otherwise", stacklevel=1)
 
 
-def trained_anew(study: Study, label: str, epochs: int) -> list[dict[str, float]]:
+def trained_anew(study: StudyFolder, label: str, epochs: int) -> list[dict[str, float]]:
     """The first epochs of a method's first trial, without an interruption."""
     config = study.config_of(study.records().of(label)[0])
     learner = Learner(config, trial_data(config, torch.device("cpu")), torch.device("cpu"))

@@ -8,7 +8,7 @@ from pathlib import Path
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from study.store.study import Study, open_study
+from study.store.study import StudyFolder, open_study
 
 
 def runs_of(storage: Path, name: str = "small") -> list[Run]:
@@ -20,7 +20,7 @@ def runs_of(storage: Path, name: str = "small") -> list[Run]:
     return [run for run in runs if "calstudy.trial" in run.data.tags]
 
 
-def counted_once(storage: Path, planned: int, name: str = "small") -> Study:
+def counted_once(storage: Path, planned: int, name: str = "small") -> StudyFolder:
     """Every planned trial once in the ledger and once in MLflow; none left
     over, none like another."""
     study = open_study(name, str(storage))
@@ -49,7 +49,7 @@ def counted_once(storage: Path, planned: int, name: str = "small") -> Study:
     return study
 
 
-def epochs_trained(study: Study) -> int:
+def epochs_trained(study: StudyFolder) -> int:
     """Lines of epochs in the logs of all attempts."""
     logs = study.directory.glob("trials/*/*/attempt-*/log")
     return sum(len(re.findall(r"^epoch=", log.read_text(), re.MULTILINE)) for log in logs)

@@ -17,7 +17,7 @@ from study.schema.objective import TEMPERATURE, Objective, served_by_default
 from study.schema.reading import spec_from_mapping
 from study.store.ledger import Ledger, open_storage
 from study.store.recorded import Recorded
-from study.store.study import Study, open_study, write_study_file
+from study.store.study import StudyFolder, open_study, write_study_file
 from study.store.trials import TrialRecord, Trials, trial_directory
 from trainables import methods
 from trainables.files.digest import file_digest
@@ -64,7 +64,7 @@ def made_study(
     classes: int = 10,
     planned: int | None = None,
     majority: float = 0.0,  # nothing guesses
-) -> Study:
+) -> StudyFolder:
     """trials by label, told in order; planned, space: of every label;
     predictions: of (label, number)."""
     directory = root / name
@@ -93,7 +93,7 @@ def made_study(
         temperature_fit="temperature",
         meaning=spec.meaning(),
     )
-    write_study_file(Study.of(directory, spec, recorded))
+    write_study_file(StudyFolder.of(directory, spec, recorded))
     ledger = Ledger(open_storage(directory, None), name, name)
     for label, found in trials.items():
         ledger.open(label, objectives)
@@ -143,7 +143,7 @@ def unwritten_study(
     objectives: tuple[Objective, ...] = OBJECTIVES,
     trials: int = 1,
     **recorded: Any,
-) -> Study:
+) -> StudyFolder:
     """A study that is on no disk: what is read of its spec and of the recorded
     facts to rank trials."""
     plain = {
@@ -169,7 +169,7 @@ def unwritten_study(
         temperature_fit="temperature",
         meaning={"methods": methods},
     )
-    return Study(Path("small"), plain, replace(facts, **recorded))
+    return StudyFolder(Path("small"), plain, replace(facts, **recorded))
 
 
 def _write(

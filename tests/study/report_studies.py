@@ -11,7 +11,7 @@ import torch
 from study.answer.sizes import Sizes
 from study.schema.reading import spec_from_mapping
 from study.store.recorded import Recorded
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.store.trials import TrialRecord, Trials
 from study.uncertainty.intervals import Floor
 from trainables.files.digest import file_digest
@@ -69,13 +69,13 @@ class Confirmed:
 class Confirmation:
     """As `study.answer.confirmation` has it."""
 
-    study: Study
+    study: StudyFolder
     rows: tuple[Confirmed, ...]
-    search: Study
+    search: StudyFolder
     cautions: tuple[str, ...] = ()
 
 
-def make_study(root: Path, name: str = "small", **changes: Any) -> Study:
+def make_study(root: Path, name: str = "small", **changes: Any) -> StudyFolder:
     """A study that nobody has run. cross_entropy has nothing to search."""
     plain = {
         "name": name,
@@ -96,7 +96,9 @@ def make_study(root: Path, name: str = "small", **changes: Any) -> Study:
         majority=0.1,
         temperature_fit="temperature",
     )
-    return Study.of(root / name, spec_from_mapping({**plain, **changes}, "small.yaml"), recorded)
+    return StudyFolder.of(
+        root / name, spec_from_mapping({**plain, **changes}, "small.yaml"), recorded
+    )
 
 
 def predictions(seed: int, sharpness: float = 1.0) -> Predictions:
@@ -107,7 +109,7 @@ def predictions(seed: int, sharpness: float = 1.0) -> Predictions:
     return Predictions(sharpness * logits, labels)
 
 
-def complete(study: Study, label: str, number: int, **changes: Any) -> TrialRecord:
+def complete(study: StudyFolder, label: str, number: int, **changes: Any) -> TrialRecord:
     """A complete trial with its predictions on disk; `params`, `metrics`, ... in
     `changes` over what they give."""
     seed = 100 * list(map(lambda variant: variant.label, study.spec.variants)).index(label) + number
@@ -147,7 +149,7 @@ def curve(seed: int) -> list[dict[str, float]]:
     ]
 
 
-def small(root: Path) -> tuple[Study, Trials]:
+def small(root: Path) -> tuple[StudyFolder, Trials]:
     """Three trials of cross_entropy; two of focal one that failed with a hostile reason;
     of mbls one interrupted."""
     study = make_study(root)
@@ -185,7 +187,7 @@ def analysis_of(records: Trials) -> Analysis:
     )
 
 
-def confirmation_of(study: Study, records: Trials) -> Confirmation:
+def confirmation_of(study: StudyFolder, records: Trials) -> Confirmation:
     """focal/0001 and the default with two seeds; accuracy falls by 0.02 and 0.04 on
     test, ECE rises by 0.01."""
     candidate = records.of("focal")[1]

@@ -23,7 +23,7 @@ from study.answer.confirmation import Confirmation, Confirmed, results_of
 from study.answer.networks import networks_on_test
 from study.store.files import checked_file, stored_predictions
 from study.store.openings import read_tested
-from study.store.study import Study, open_directory
+from study.store.study import StudyFolder, open_directory
 from study.uncertainty.methods import Methods, NetworkPredictions, Seeds, compare_methods
 from trainables.outputs.predictions import Predictions
 
@@ -39,7 +39,7 @@ def of_seeds(values: Mapping[str, Sequence[float]]) -> Methods:
     )
 
 
-def on_validation(study: Study) -> dict[str, Methods]:
+def on_validation(study: StudyFolder) -> dict[str, Methods]:
     """Metrics and diagnostics of a study that is not confirmed."""
     records = study.records().complete.by_label
     networks = {
@@ -81,7 +81,7 @@ def on_test(confirmation: Confirmation) -> dict[str, Methods]:
     return found
 
 
-def shifted(study: Study, row: Confirmed, name: str) -> list[NetworkPredictions]:
+def shifted(study: StudyFolder, row: Confirmed, name: str) -> list[NetworkPredictions]:
     """The row's predictions on a shift set, at its test temperatures."""
     tested, file = read_tested(study)[row.label], f"shift_{name}.npz"
     return [

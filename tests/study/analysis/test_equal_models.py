@@ -16,7 +16,7 @@ from study.answer.choice import rows_that_count
 from study.answer.confirmation import Confirmed, results_of
 from study.engine.candidates import lowest
 from study.store.files import equal_models
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.store.trials import TrialRecord
 from tests.study.answer.test_answer import every_part
 from tests.study.command_line import here, here_json
@@ -129,7 +129,7 @@ def test_confirmed_rows_with_equal_networks_are_one() -> None:
 # ---- on disk -------------------------------------------------------------------------------------
 
 
-def written(root: Path, predictions: list[Predictions]) -> Study:
+def written(root: Path, predictions: list[Predictions]) -> StudyFolder:
     """cross_entropy/0000 and focal/0000, ... with these."""
     told = [(one.evaluate(), []) for one in predictions]
     by_trial = {"cross_entropy": told[:1], "focal": told[1:]}
@@ -141,7 +141,7 @@ def written(root: Path, predictions: list[Predictions]) -> Study:
 
 
 @pytest.fixture
-def three(tmp_path: Path) -> Study:
+def three(tmp_path: Path) -> StudyFolder:
     """The first two are equal and better than the third."""
     one = random_predictions(0)
     worse = one.logits.clone()
@@ -149,7 +149,7 @@ def three(tmp_path: Path) -> Study:
     return written(tmp_path, [one, one, Predictions(2 * worse, one.labels)])
 
 
-def test_one_row_names_both(three: Study, tmp_path: Path) -> None:
+def test_one_row_names_both(three: StudyFolder, tmp_path: Path) -> None:
     where = ("--storage", tmp_path)
     shown = here("pareto", "small", *where)
     assert "cross_entropy/0000 = focal/0000" in shown and shown.count("focal/0000") == 1
@@ -169,13 +169,13 @@ def test_one_row_names_both(three: Study, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("pair", [("focal/0", "cross_entropy/0"), ("focal/1", "focal/1")])
 def test_a_model_is_not_compared_with_itself(
-    three: Study, tmp_path: Path, pair: tuple[str, str]
+    three: StudyFolder, tmp_path: Path, pair: tuple[str, str]
 ) -> None:
     said = here("pareto", "small", "--compare", *pair, "--storage", tmp_path, check=2)
     assert said.startswith("compare: ") and "are one model: their predictions are equal" in said
 
 
-def test_the_answer_compares_no_twin(three: Study) -> None:
+def test_the_answer_compares_no_twin(three: StudyFolder) -> None:
     found = answer(results_of(three))
     said = every_part(found)
     assert "cross_entropy/0000" in said and "Next comes focal/0001" in said
@@ -183,7 +183,7 @@ def test_the_answer_compares_no_twin(three: Study) -> None:
     assert found.verdict == "is_default" and found.default is None
 
 
-def test_a_lost_file_leaves_its_twin(three: Study) -> None:
+def test_a_lost_file_leaves_its_twin(three: StudyFolder) -> None:
     """The trial whose predictions are there stands for both, so that nothing is lost."""
     (three.files(three.records()[0]) / "predictions.npz").unlink()
     assert Ranking(three, three.records()).equals == {"focal/0000": ("cross_entropy/0000",)}
@@ -192,7 +192,7 @@ def test_a_lost_file_leaves_its_twin(three: Study) -> None:
     assert not said.left_out and said.verdict == "is_default"
 
 
-def test_the_hypervolume_is_that_of_every_trial_whenever_it_ended(three: Study) -> None:
+def test_the_hypervolume_is_that_of_every_trial_whenever_it_ended(three: StudyFolder) -> None:
     ranking = Ranking(three, three.records())
     every = pareto.front(ranking.counted, three.objectives)
     assert len(every) == 2 and len(ranking.front) == 1

@@ -8,7 +8,7 @@ from pytest import approx
 
 from study.analysis.ranking import Ranking
 from study.analysis.rule import better_form, decide, in_units
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.store.trials import TrialRecord
 from tests.study.made import trials_of, unwritten_study
 
@@ -17,7 +17,7 @@ def trial(number: int, **metrics: float) -> TrialRecord:
     return TrialRecord("focal", number, "complete", {"method.gamma": float(number)}, metrics)
 
 
-def study_of(**keys: object) -> Study:
+def study_of(**keys: object) -> StudyFolder:
     study = unwritten_study(["focal"])
     return replace(study, plain={**study.plain, **keys})
 

@@ -9,7 +9,7 @@ from pytest import approx
 
 from study.analysis.ranking import Ranking
 from study.analysis.stalled import stalled, stalled_lines
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.store.trials import TrialRecord
 from tests.study.made import trials_of, unwritten_study
 
@@ -23,7 +23,7 @@ def trial(
     return TrialRecord(label, number, state, PARAMS, metrics, seconds=36.0, ended=float(number))  # type: ignore[arg-type]
 
 
-def searched(trials: int, **more: object) -> Study:
+def searched(trials: int, **more: object) -> StudyFolder:
     """Its first trial is the default; accuracy 0.1 is guessing."""
     return unwritten_study(["focal"], trials=trials, majority=0.1, **more)
 
@@ -102,7 +102,7 @@ def example(last: float = 0.1, extra: int = 0) -> list[TrialRecord]:
     return [trial(0, 0.8, 0.2), trial(1, 0.9, 0.1), *rest, trial(11 + extra, 0.9, 0.1 - 0.1 * last)]
 
 
-def said(study: Study, records: list[TrialRecord]) -> str:
+def said(study: StudyFolder, records: list[TrialRecord]) -> str:
     return " ".join(stalled_lines(stalled(Ranking(study, trials_of(records)))))
 
 

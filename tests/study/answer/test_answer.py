@@ -21,7 +21,7 @@ from study.store import openings
 from study.store.exports import ExportedModel, note_export
 from study.store.files import stored_predictions
 from study.store.ledger import Ledger, open_storage
-from study.store.study import Study, open_study
+from study.store.study import StudyFolder, open_study
 from study.tracking.descriptions import FROM, TO, with_answer
 from study.uncertainty.methods import NetworkPredictions, mean_over_seeds
 from tests.study.command_line import here, here_json
@@ -53,7 +53,7 @@ def predictions(
 
 def search(
     root: Path, focal: tuple[Predictions, ...] = (predictions(20), predictions(60))
-) -> Study:
+) -> StudyFolder:
     """focal with these predictions; cross_entropy with one trial of .90."""
     found = {"focal": focal, "cross_entropy": (predictions(40),)}
     trials = {label: [(one.evaluate(), []) for one in each] for label, each in found.items()}
@@ -61,7 +61,7 @@ def search(
     return changed(made, trials=2)
 
 
-def changed(study: Study, **changes: object) -> Study:
+def changed(study: StudyFolder, **changes: object) -> StudyFolder:
     """With other values in its study.yaml, at the top or recorded."""
     plain = replace(study.recorded, majority=0.1).to_plain()
     recorded = {key: changes.pop(key, value) for key, value in plain.items()}
@@ -72,7 +72,7 @@ def changed(study: Study, **changes: object) -> Study:
 
 
 def confirm(
-    search: Study,
+    search: StudyFolder,
     validation: dict[str, list[Predictions]],
     test: dict[str, list[Predictions]],
     measured: int = 99,
@@ -105,7 +105,7 @@ def confirm(
             ledger.note(label, f"{openings.TESTED}{record.number}", asdict(tested))
 
 
-def said(study: Study) -> str:
+def said(study: StudyFolder) -> str:
     return every_part(answer(results_of(study)))
 
 
@@ -550,7 +550,7 @@ def test_a_temperature_of_a_split_without_an_error_is_said(
     approved(after)
 
 
-def of_temperature(study: Study) -> str:
+def of_temperature(study: StudyFolder) -> str:
     cautions = explained(answer(results_of(study)), "Cautions")
     return cautions[cautions.index("The temperature, ") :]
 

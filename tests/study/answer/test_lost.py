@@ -8,18 +8,18 @@ from pytest import approx
 
 from study.answer.answer import answer
 from study.answer.confirmation import results_of
-from study.store.study import Study, open_study
+from study.store.study import StudyFolder, open_study
 from study.uncertainty.bootstrap import analyse
 from tests.study.answer.test_answer import SELECTED, confirm, explained, predictions, search
 from tests.study.command_line import here, here_json
 
 
-def lose(study: Study, name: str, file: str = "predictions.npz") -> None:
+def lose(study: StudyFolder, name: str, file: str = "predictions.npz") -> None:
     (study.files(study.records().named(name, "trial")) / file).unlink()
 
 
 @pytest.fixture
-def study(tmp_path: Path) -> Study:
+def study(tmp_path: Path) -> StudyFolder:
     """focal/0000 is best, cross_entropy/0000 (the default) follows, focal/0001 is last."""
     return search(tmp_path)
 
@@ -27,7 +27,7 @@ def study(tmp_path: Path) -> Study:
 # ---- the answer ----------------------------------------------------------------------------------
 
 
-def test_a_better_trial_is_left_out_aloud(study: Study) -> None:
+def test_a_better_trial_is_left_out_aloud(study: StudyFolder) -> None:
     """The name of the one it would be, with the values of the ledger: accuracy is 380 of 400."""
     whole = answer(results_of(study))
     lose(study, "focal/0000")
@@ -48,13 +48,13 @@ def test_a_better_trial_is_left_out_aloud(study: Study) -> None:
     assert whole.to_plain()["left_out"] == {} and "without" not in whole.sentences[0]
 
 
-def test_a_trial_that_is_not_the_choice_changes_nothing(study: Study) -> None:
+def test_a_trial_that_is_not_the_choice_changes_nothing(study: StudyFolder) -> None:
     whole = answer(results_of(study))
     lose(study, "focal/0001")
     assert answer(results_of(study)) == whole
 
 
-def test_a_default_that_cannot_be_compared_is_said(study: Study) -> None:
+def test_a_default_that_cannot_be_compared_is_said(study: StudyFolder) -> None:
     lose(study, "cross_entropy/0000")
     found = answer(results_of(study))
     assert found.verdict == "not_compared" and found.default is None
@@ -63,7 +63,7 @@ def test_a_default_that_cannot_be_compared_is_said(study: Study) -> None:
     assert found.left_out == {"cross_entropy/0000": "predictions.npz is missing"}
 
 
-def test_where_all_are_lost_none_is_named(study: Study) -> None:
+def test_where_all_are_lost_none_is_named(study: StudyFolder) -> None:
     for record in study.records().complete:
         lose(study, record.name)
     found = answer(results_of(study))
@@ -74,7 +74,7 @@ def test_where_all_are_lost_none_is_named(study: Study) -> None:
     assert [command for command, _ in found.next] == [study.command("confirm")]
 
 
-def test_export_registers_no_other_unasked(study: Study, tmp_path: Path) -> None:
+def test_export_registers_no_other_unasked(study: StudyFolder, tmp_path: Path) -> None:
     lose(study, "focal/0000")
     words = ("export", "small", "--name", "m", "--storage", tmp_path)
     assert here(*words, check=2) == (
@@ -87,7 +87,7 @@ def test_export_registers_no_other_unasked(study: Study, tmp_path: Path) -> None
 
 
 @pytest.fixture
-def confirmed(study: Study) -> Study:
+def confirmed(study: StudyFolder) -> StudyFolder:
     """Three seeds each; focal_0000 is better."""
     validation = {
         "focal_0000": [predictions(20 + seed) for seed in range(3)],
@@ -98,7 +98,7 @@ def confirmed(study: Study) -> Study:
 
 
 def test_a_seed_without_a_file_leaves_the_choice_and_narrows_what_is_computed(
-    confirmed: Study,
+    confirmed: StudyFolder,
 ) -> None:
     whole = answer(results_of(confirmed))
     lose(
@@ -119,7 +119,7 @@ def test_a_seed_without_a_file_leaves_the_choice_and_narrows_what_is_computed(
     assert found.left_out == {"focal_0000/0002": "test.npz is missing"}
 
 
-def test_the_seed_to_export_is_named_if_it_cannot_be(confirmed: Study) -> None:
+def test_the_seed_to_export_is_named_if_it_cannot_be(confirmed: StudyFolder) -> None:
     confirming = open_study("small-confirm", str(confirmed.directory.parent))
     chosen = answer(results_of(confirmed)).choice
     assert chosen is not None
@@ -165,7 +165,7 @@ def test_a_front_keeps_its_trials_and_says_what_has_no_interval(tmp_path: Path) 
     assert [bool(row["ece_low"]) for row in rows] == [True, True, False]
 
 
-def test_a_front_of_none_ends_with_what_is_wrong(study: Study, tmp_path: Path) -> None:
+def test_a_front_of_none_ends_with_what_is_wrong(study: StudyFolder, tmp_path: Path) -> None:
     for record in study.records().complete:
         lose(study, record.name)
     said = here("pareto", "small", "--bootstrap", 100, "--storage", tmp_path, check=2)
@@ -173,7 +173,7 @@ def test_a_front_of_none_ends_with_what_is_wrong(study: Study, tmp_path: Path) -
     here("pareto", "small", "--storage", tmp_path)
 
 
-def test_page_and_figures_say_it(study: Study, tmp_path: Path) -> None:
+def test_page_and_figures_say_it(study: StudyFolder, tmp_path: Path) -> None:
     lose(study, "focal/0000")
     said = here("report", "small", "--bootstrap", 100, "--storage", tmp_path)
     assert "focal/0000 is left out of intervals and shares: predictions.npz is missing." in said

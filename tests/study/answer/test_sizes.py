@@ -10,7 +10,7 @@ from pytest import approx
 from study.answer.confirmation import results_of
 from study.answer.sizes import Sizes, sizes_of
 from study.schema.objective import Objective
-from study.store.study import Study, open_study
+from study.store.study import StudyFolder, open_study
 from study.uncertainty.equal_sizes import rows_drawn
 from study.uncertainty.forms import floor_text
 from study.uncertainty.intervals import Floor
@@ -27,7 +27,7 @@ TEMPERATURE = 2.0  # of every seed, as `confirm` records it
 
 def confirmed(
     root: Path, validation: int, test: int, objectives: tuple[Objective, ...] = OBJECTIVES
-) -> tuple[Study, Predictions, list[Predictions]]:
+) -> tuple[StudyFolder, Predictions, list[Predictions]]:
     """A confirmed trial of focal, with two seeds and splits of these sizes; its predictions,
     and the seeds' on test."""
     searched, first, other = (random_predictions(0, size) for size in (validation, test, test))
@@ -45,7 +45,7 @@ def confirmed(
     return open_study("small", str(root)), searched, tests
 
 
-def of(study: Study, resamples: int = 100) -> Sizes:
+def of(study: StudyFolder, resamples: int = 100) -> Sizes:
     found = results_of(study).confirmation
     assert found is not None
     return sizes_of(found, NAMES, NAMES, resamples)

@@ -13,7 +13,7 @@ from study.analysis.pareto import hypervolume
 from study.answer.two_studies import common_objectives, pair_of, why_apart
 from study.schema.objective import Objective
 from study.store.files import stored_predictions
-from study.store.study import Study, open_study
+from study.store.study import StudyFolder, open_study
 from tests.study.command_line import here, here_json
 from tests.study.made import OBJECTIVES, made_study, random_predictions
 from trainables.outputs.predictions import Predictions
@@ -31,7 +31,7 @@ def predictions(seed: int, scale: float) -> Predictions:
 
 def study_of(
     root: Path, name: str, seed: int, objectives: tuple[Objective, ...] = OBJECTIVES
-) -> Study:
+) -> StudyFolder:
     found = [predictions(seed + number, 0.5 + 0.2 * number) for number in range(4)]
     trials = {"cross_entropy": [(one.evaluate(), []) for one in found]}
     return made_study(
@@ -39,7 +39,7 @@ def study_of(
     )
 
 
-def rewritten(study: Study, **recorded: object) -> Study:
+def rewritten(study: StudyFolder, **recorded: object) -> StudyFolder:
     """With other recorded facts."""
     plain = {**study.plain, "recorded": replace(study.recorded, **recorded).to_plain()}  # type: ignore[arg-type]
     (study.directory / "study.yaml").write_text(strict_yaml.dump(plain))
@@ -47,12 +47,12 @@ def rewritten(study: Study, **recorded: object) -> Study:
 
 
 @pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, Study]:
+def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[StudyFolder, StudyFolder]:
     root = tmp_path_factory.mktemp("two")
     return study_of(root, "one", 1), study_of(root, "other", 101)
 
 
-def points_of(study: Study) -> dict[tuple[str, str], tuple[float, float]]:
+def points_of(study: StudyFolder) -> dict[tuple[str, str], tuple[float, float]]:
     return {
         (study.name, record.name): (-record.metrics["accuracy"], record.metrics["ece"])
         for record in study.records()
@@ -69,7 +69,7 @@ def dominant(points: dict[tuple[str, str], tuple[float, float]]) -> set[tuple[st
     }
 
 
-def test_the_fronts_are_those_of_brute_force(two: tuple[Study, Study]) -> None:
+def test_the_fronts_are_those_of_brute_force(two: tuple[StudyFolder, StudyFolder]) -> None:
     root = two[0].directory.parent
     found = here_json("compare", "one", "other", "--storage", root)
     points = [points_of(study) for study in two]
@@ -83,7 +83,9 @@ def test_the_fronts_are_those_of_brute_force(two: tuple[Study, Study]) -> None:
     assert found["same_validation"] and "differs" not in found and found["spec"] == {}
 
 
-def test_the_two_models_differ_by_what_their_predictions_do(two: tuple[Study, Study]) -> None:
+def test_the_two_models_differ_by_what_their_predictions_do(
+    two: tuple[StudyFolder, StudyFolder],
+) -> None:
     root = two[0].directory.parent
     found = here_json("compare", "one", "other", "--storage", root)
     values = []
@@ -100,7 +102,7 @@ def test_the_two_models_differ_by_what_their_predictions_do(two: tuple[Study, St
     assert difference["nll"]["low"] < difference["nll"]["estimate"] < difference["nll"]["high"]
 
 
-def test_the_reference_is_the_worse_of_the_two(two: tuple[Study, Study]) -> None:
+def test_the_reference_is_the_worse_of_the_two(two: tuple[StudyFolder, StudyFolder]) -> None:
     pair = pair_of(*two, None, 0.95)
     firsts = [study.records()[0].metrics for study in two]  # the defaults
     worst = {"accuracy": min(f["accuracy"] for f in firsts), "ece": max(f["ece"] for f in firsts)}
@@ -110,7 +112,7 @@ def test_the_reference_is_the_worse_of_the_two(two: tuple[Study, Study]) -> None
         assert pair.hypervolume(side) == hypervolume(side.front, OBJECTIVES, corner)
 
 
-def test_what_is_printed(two: tuple[Study, Study]) -> None:
+def test_what_is_printed(two: tuple[StudyFolder, StudyFolder]) -> None:
     root = two[0].directory.parent
     shown = here("compare", "one", "other", "--storage", root)
     lines = shown.splitlines()
@@ -160,7 +162,7 @@ def test_other_labels_are_found_though_the_record_says_the_same(tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_the_common_objectives(tmp_path: Path, two: tuple[Study, Study]) -> None:
+def test_the_common_objectives(tmp_path: Path, two: tuple[StudyFolder, StudyFolder]) -> None:
     both = (Objective("ece", "minimize"), Objective("nll", "minimize"))
     other = study_of(tmp_path, "b", 1, both)
     assert [one.metric for one in common_objectives(two[0], other)] == ["ece"]

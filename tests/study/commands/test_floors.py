@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pytest import approx
 
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.uncertainty.bootstrap import analyse, measured
 from study.uncertainty.forms import floor_text
 from study.uncertainty.intervals import Floor, intervals
@@ -18,14 +18,14 @@ RESAMPLES = 100
 
 
 @pytest.fixture
-def study(tmp_path: Path) -> Study:
+def study(tmp_path: Path) -> StudyFolder:
     trial = (random_predictions(0).evaluate(), [{"epoch": 1, "time": 0.0}])
     return made_study(
         tmp_path, "small", {"focal": [trial]}, predictions=lambda *_: random_predictions(0)
     )
 
 
-def test_of_a_front(study: Study, tmp_path: Path) -> None:
+def test_of_a_front(study: StudyFolder, tmp_path: Path) -> None:
     words = ("pareto", "small", "--bootstrap", RESAMPLES, "--storage", tmp_path)
     expected = analyse(study, study.records(), RESAMPLES).intervals["focal/0000"]["ece"].floor
     assert expected is not None

@@ -20,7 +20,7 @@ from study.answer.choice import Choice
 from study.answer.confirmation import results_of
 from study.registry.export import export
 from study.store.files import stored_classifier
-from study.store.study import Study, open_study
+from study.store.study import StudyFolder, open_study
 from tests.frozen_network import NETWORK, network, normalised, with_head, written
 from tests.study.command_line import here, here_json, write_spec
 from trainables.loading import frozen
@@ -74,7 +74,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture
-def study(root: Path) -> Study:
+def study(root: Path) -> StudyFolder:
     return open_study("small", str(root))
 
 
@@ -84,7 +84,7 @@ def test_it_is_audited_clean(root: Path) -> None:
 
 
 def test_its_trials_keep_a_head_and_the_digest_of_what_it_was_trained_on(
-    study: Study, root: Path
+    study: StudyFolder, root: Path
 ) -> None:
     records = study.records().complete
     assert len(records) == 4
@@ -106,7 +106,7 @@ def test_its_trials_keep_a_head_and_the_digest_of_what_it_was_trained_on(
     assert study.recorded.meaning["model"] == frozen_model("a file")
 
 
-def test_its_stored_classifier_takes_images(study: Study, root: Path) -> None:
+def test_its_stored_classifier_takes_images(study: StudyFolder, root: Path) -> None:
     record = study.records().complete[0]
     prepared = prepare(study.spec.data, 0)
     classifier, temperature = stored_classifier(study, record, prepared)
@@ -121,7 +121,7 @@ def test_its_stored_classifier_takes_images(study: Study, root: Path) -> None:
 
 
 def test_it_is_exported_with_one_pass_and_verified(
-    study: Study, root: Path, monkeypatch: pytest.MonkeyPatch
+    study: StudyFolder, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted = Counted(monkeypatch)
     here("export", "small", "--name", "m", "--storage", root)
@@ -131,7 +131,7 @@ def test_it_is_exported_with_one_pass_and_verified(
 
 
 def test_a_cache_that_is_not_what_the_network_gives_is_not_exported(
-    study: Study, root: Path, monkeypatch: pytest.MonkeyPatch
+    study: StudyFolder, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The exported graph, on images, proves the features: here it has other weights."""
     record = study.records().complete[0]
@@ -147,7 +147,7 @@ def test_a_cache_that_is_not_what_the_network_gives_is_not_exported(
         )
 
 
-def test_it_is_confirmed_on_images(root: Path, study: Study) -> None:
+def test_it_is_confirmed_on_images(root: Path, study: StudyFolder) -> None:
     here("confirm", "small", "--seeds", 2, "--top", 1, "--storage", root)
     confirmed = open_study("small-confirm", str(root))
     prepared = prepare(study.spec.data, 0)
@@ -166,7 +166,7 @@ def test_it_is_confirmed_on_images(root: Path, study: Study) -> None:
     assert not list(root.glob("cache/*.*/test*"))
 
 
-def test_weights_may_move_but_not_change(root: Path, study: Study, tmp_path: Path) -> None:
+def test_weights_may_move_but_not_change(root: Path, study: StudyFolder, tmp_path: Path) -> None:
     moved = shutil.copy(root / "weights-0.pth", tmp_path / "moved.pth")
     keys: dict[str, Any] = {"trials": 2, "epochs": 5}
     spec = write_spec(tmp_path / "small.yaml", model=frozen_model(moved), **keys)
@@ -183,7 +183,7 @@ def test_weights_may_move_but_not_change(root: Path, study: Study, tmp_path: Pat
         stored_classifier(changed, record, prepare(study.spec.data, 0))
 
 
-def begun(folder: Path, study: Study, **settings: Any) -> Assignment:
+def begun(folder: Path, study: StudyFolder, **settings: Any) -> Assignment:
     config = study.spec.trial_mapping("focal")
     digest = study.recorded.data_digest
     resources = {"cpu": 1.0, "gpu": 0.0}
@@ -194,7 +194,7 @@ def begun(folder: Path, study: Study, **settings: Any) -> Assignment:
 
 
 def test_an_attempt_on_other_features_starts_over_and_says_so(
-    tmp_path: Path, study: Study, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, study: StudyFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = Attempt(begun(tmp_path, study))
     first.prepare()
@@ -222,7 +222,7 @@ def test_an_attempt_on_other_features_starts_over_and_says_so(
 
 
 def test_a_node_with_other_weights_or_none_is_not_fit(
-    tmp_path: Path, study: Study, root: Path
+    tmp_path: Path, study: StudyFolder, root: Path
 ) -> None:
     trial = Attempt(replace(begun(tmp_path, study), weights={"0" * 64: NETWORK}))
     with pytest.raises(NodeUnfit, match=f"has other weights of {NETWORK}, sha256 "):

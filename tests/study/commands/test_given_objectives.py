@@ -20,7 +20,7 @@ from study.python import Study as OfPython
 from study.schema.objective import Objective, read_objectives
 from study.store.files import PREDICTIONS, stored_predictions
 from study.store.seen import seen_by
-from study.store.study import Study, open_study
+from study.store.study import StudyFolder, open_study
 from tests.study.command_line import here, here_apart, here_json
 from tests.study.made import OBJECTIVES, made_study, random_predictions
 from trainables.outputs.predictions import Predictions
@@ -39,7 +39,7 @@ def predictions(label: str, number: int) -> Predictions:
     return Predictions(scale * (of_all.logits + 0.2 * noise), of_all.labels)
 
 
-def study_of(root: Path, name: str, objectives: tuple[Objective, ...] = OBJECTIVES) -> Study:
+def study_of(root: Path, name: str, objectives: tuple[Objective, ...] = OBJECTIVES) -> StudyFolder:
     found = {label: [predictions(label, number) for number in range(4)] for label in LABELS}
     trials = {label: [(one.evaluate(), []) for one in each] for label, each in found.items()}
     return made_study(

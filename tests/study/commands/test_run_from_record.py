@@ -19,7 +19,7 @@ from study.store.from_record import (
     recorded_spec,
     refuse_another_users,
 )
-from study.store.study import Study, open_study, write_study_file
+from study.store.study import StudyFolder, open_study, write_study_file
 from tests.shared import made_once
 from tests.study.command_line import here, here_json, interrupted_here, write_spec
 from tests.study.made import made_study
@@ -138,7 +138,7 @@ def test_a_confirmation_says_what_resumes_it(tmp_path: Path) -> None:
 # ---- what it brings ------------------------------------------------------------------------------
 
 
-def bringing(study: Study, **keys: object) -> Study:
+def bringing(study: StudyFolder, **keys: object) -> StudyFolder:
     """The study with keys of its spec that a reader cannot check; they name what must not be
     used."""
     (study.directory / "extensions" / "methods").mkdir(parents=True)

@@ -18,7 +18,7 @@ from study.audit.audit import audit
 from study.report.page_data import gather
 from study.store.driver_lock import driver_lock
 from study.store.ledger import Ledger, open_storage
-from study.store.study import Study, open_study
+from study.store.study import StudyFolder, open_study
 from study.store.trials import trial_directory
 from study.terminal.progress import Progress
 from tests.study.command_line import here, here_json
@@ -40,7 +40,7 @@ def log(study: Path, number: int, attempt: int, seconds: float) -> None:
 
 
 @pytest.fixture
-def study(tmp_path: Path) -> Study:
+def study(tmp_path: Path) -> StudyFolder:
     """Twelve trials of focal are planned; 0 to 3 are done, one of them guesses and one
     failed; 4 to 8 run there.
 
@@ -82,7 +82,7 @@ OTHER = dict(
 )
 
 
-def all_say(study: Study, focal: dict[str, int]) -> None:
+def all_say(study: StudyFolder, focal: dict[str, int]) -> None:
     """Each that shows the states has these counts of focal, and OTHER of mbls."""
     storage = study.directory.parent
     assert here_json("status", "small", "--storage", storage)["methods"] == {
@@ -117,7 +117,7 @@ def all_say(study: Study, focal: dict[str, int]) -> None:
     assert f"24 planned trials: 3 complete, 1 excluded, 1 failed, {rest}" in page["abstract"][1]
 
 
-def test_all_say_the_same_while_a_driver_works(study: Study) -> None:
+def test_all_say_the_same_while_a_driver_works(study: StudyFolder) -> None:
     with driver_lock(study.directory):
         all_say(study, WORKING)
         records = study.records()
@@ -134,7 +134,7 @@ def test_all_say_the_same_while_a_driver_works(study: Study) -> None:
         assert progress._counts() == {"focal": WORKING, "mbls": OTHER}
 
 
-def test_all_say_the_same_once_it_was_stopped(study: Study) -> None:
+def test_all_say_the_same_once_it_was_stopped(study: StudyFolder) -> None:
     """What had begun was interrupted; what had only been proposed is to do, as if it had not
     been."""
     all_say(study, STOPPED)
@@ -153,7 +153,7 @@ def test_all_say_the_same_once_it_was_stopped(study: Study) -> None:
     assert states["focal/0004"] == "interrupted" and states["focal/0006"] == "to do"
 
 
-def test_states_no_trial_is_in_have_no_column(study: Study) -> None:
+def test_states_no_trial_is_in_have_no_column(study: StudyFolder) -> None:
     with driver_lock(study.directory):
         shown = here("status", "small", "--storage", study.directory.parent).splitlines()
     assert shown[1].split() == [

@@ -11,7 +11,7 @@ from optuna.storages.journal import JournalFileBackend
 from study.answer.confirmation import results_of
 from study.answer.settings import settings_of
 from study.engine.candidates import Asked, confirming_spec
-from study.store.study import Study, open_study
+from study.store.study import StudyFolder, open_study
 from tests.study.command_line import here, write_spec
 from trainables.plain import Plain
 
@@ -24,7 +24,7 @@ ALWAYS = {"optimizer.name", "optimizer.lr"}
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
+def study(tmp_path_factory: pytest.TempPathFactory) -> StudyFolder:
     root = tmp_path_factory.mktemp("storage")
     keys: dict[str, Any] = {"methods": ["cross_entropy"], "trials": 6, "epochs": 1}
     first = [{"optimizer.name": "adam"}]
@@ -33,7 +33,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
     return open_study("small", str(root))
 
 
-def test_only_trials_of_sgd_have_a_momentum(study: Study) -> None:
+def test_only_trials_of_sgd_have_a_momentum(study: StudyFolder) -> None:
     """In Optuna's own reading of the ledger, in MLflow, in tables and in the words of an answer."""
     storage = JournalStorage(JournalFileBackend(str(study.directory / "ledger.log")))
     theirs = optuna.load_study(study_name="small/cross_entropy", storage=storage).trials
@@ -56,7 +56,7 @@ def test_only_trials_of_sgd_have_a_momentum(study: Study) -> None:
     assert "clean" in here("audit", "small", "--storage", root)
 
 
-def test_what_is_retrained_has_no_momentum_for_adam(study: Study) -> None:
+def test_what_is_retrained_has_no_momentum_for_adam(study: StudyFolder) -> None:
     every = [record.name for record in study.records()]
     spec = confirming_spec(results_of(study), Asked(trials=tuple(every)))[0]
     values = [dict(variant.values) for variant in spec.variants]

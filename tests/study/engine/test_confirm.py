@@ -42,7 +42,7 @@ from study.schema.spec import StudySpec
 from study.store.driver_lock import driver_lock
 from study.store.ledger import Ledger, open_storage
 from study.store.openings import read_tested
-from study.store.study import Study, open_study
+from study.store.study import StudyFolder, open_study
 from study.terminal.steps import Steps
 from study.tracking.projection import sync
 from tests.patience import wait_until
@@ -84,13 +84,13 @@ def packs(folder: Path) -> dict[str, Any]:
     return {name: {"name": "parquet", "path": f"{name}.parquet"} for name in ("turned", "noise")}
 
 
-def recorded(spec: StudySpec, directory: Path) -> Study:
+def recorded(spec: StudySpec, directory: Path) -> StudyFolder:
     directory.mkdir()
     prepared = prepare_data(spec, "study.yaml", Steps(Console()))
     return record_spec(spec, "study.yaml", directory, prepared, None, lambda: 2)
 
 
-def search(storage: Path, name: str = "small", told: Any = TOLD, **keys: Any) -> Study:
+def search(storage: Path, name: str = "small", told: Any = TOLD, **keys: Any) -> StudyFolder:
     """A study as a run leaves it, of trials that are told and not trained."""
     spec = read_spec(
         write_spec(storage / f"{name}.yaml", name=name, methods=list(told), trials=2, **keys)
@@ -136,7 +136,7 @@ def audited(storage: Path) -> AuditReport:
     return audit(study, study.tracking(None))
 
 
-def rows_of(study: Study) -> tuple[Confirmed, ...]:
+def rows_of(study: StudyFolder) -> tuple[Confirmed, ...]:
     """What was retrained."""
     found = results_of(study).confirmation
     assert found is not None
@@ -163,7 +163,7 @@ def edit_ledger(storage: Path, keep: Callable[[dict[str, Any]], bool]) -> None:
     log.write_text("".join(json.dumps(line) + "\n" for line in kept))
 
 
-def unopened(storage: Path) -> Study:
+def unopened(storage: Path) -> StudyFolder:
     """The confirmation as it was before the test split was opened."""
     edit_ledger(
         storage, lambda fact: not any(key == "openings" or key.startswith("tests/") for key in fact)

@@ -17,7 +17,7 @@ from study.engine.candidates import Asked, confirming_spec
 from study.engine.early_stopping import RungScheduler
 from study.engine.search import LedgerSearch
 from study.store.ledger import Ledger
-from study.store.study import Study, open_study
+from study.store.study import StudyFolder, open_study
 from tests.patience import wait_until
 from tests.study.command_line import here, here_json, kill, start, write_spec
 from tests.study.counting import counted_once, epochs_trained, runs_of
@@ -67,7 +67,7 @@ def told(storage: Path) -> dict[str, Any]:
     return found
 
 
-def problems(study: Study) -> list[str]:
+def problems(study: StudyFolder) -> list[str]:
     return [
         str(found)
         for check in audit(study, study.tracking(None)).checks

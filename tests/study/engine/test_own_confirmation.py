@@ -17,7 +17,7 @@ from study.audit.result import AuditReport
 from study.engine import candidates
 from study.engine import confirm as confirming
 from study.store.confirmed import can_confirm_itself
-from study.store.study import Study, open_study
+from study.store.study import StudyFolder, open_study
 from tests.shared import made_once
 from tests.study.command_line import here, here_json, write_spec
 from tests.study.trained import copy_of
@@ -55,7 +55,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return storage
 
 
-def opened(storage: Path, name: str = "fixed") -> Study:
+def opened(storage: Path, name: str = "fixed") -> StudyFolder:
     return open_study(name, str(storage))
 
 

@@ -20,7 +20,7 @@ from study.machines.guarded import Unfit
 from study.schema.errors import SpecError, TryAgain
 from study.schema.reading import spec_from_mapping
 from study.store.ledger import Ledger, open_storage
-from study.store.study import Study, open_directory
+from study.store.study import StudyFolder, open_directory
 from study.store.trials import Listener, TrialRecord
 from tests.patience import wait_until
 from tests.study.made import Places, made_study
@@ -236,7 +236,7 @@ class Searched:
     def __init__(self, root: Path, slots: int, trials: int = 24, **keys: Any) -> None:
         directory = made_study(root, "small", {"focal": [], "mbls": []}, planned=trials).directory
         recorded = replace(open_directory(directory, "small").recorded, majority=0.1)
-        study = Study.of(directory, spec_of(trials=trials, **keys), recorded)
+        study = StudyFolder.of(directory, spec_of(trials=trials, **keys), recorded)
         self.heard, self.ledger = Heard(), Ledger(open_storage(directory, None), "small", "small")
         for label in study.labels:
             self.ledger.open(label, study.objectives)

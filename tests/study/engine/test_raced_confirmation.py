@@ -16,7 +16,7 @@ from study.audit.audit import audit
 from study.engine.queue import Queue
 from study.store.ledger import Ledger, open_ledger
 from study.store.recorded import LEAST, Race
-from study.store.study import Study, open_study, record_facts
+from study.store.study import StudyFolder, open_study, record_facts
 from study.store.trials import Listener
 from tests.shared import made_once
 from tests.study.command_line import here, here_apart, here_json
@@ -33,7 +33,7 @@ DEFAULT = "cross_entropy_default"
 # ---- what is asked, without training -------------------------------------------------------------
 
 
-def raced(root: Path, at_once: int = 2, **rules: Any) -> Study:
+def raced(root: Path, at_once: int = 2, **rules: Any) -> StudyFolder:
     """A confirmation that has begun no trial."""
     study = made_study(root, "raced", {label: [] for label in [*ROWS, DEFAULT]}, planned=12)
     race = Race(at_once=at_once, also=[DEFAULT], least=LEAST, **rules)
@@ -60,7 +60,9 @@ class Heard(Listener):
         self.lines.append(line)
 
 
-def driven(study: Study, slots: int, kills: Any = None, heard: Listener | None = None) -> None:
+def driven(
+    study: StudyFolder, slots: int, kills: Any = None, heard: Listener | None = None
+) -> None:
     """Until nothing is left, as a driver does: so many trials at once, which end in any order.
     kills: a source of chance, by which the driver is killed, and another goes on."""
     chance = np.random.default_rng(0)
@@ -83,13 +85,13 @@ def driven(study: Study, slots: int, kills: Any = None, heard: Listener | None =
         queue.ended(ledger.tell(one.label, one.number, told, study.spec.objectives))
 
 
-def opened(study: Study, slots: int, heard: Listener | None) -> tuple[Ledger, Queue]:
+def opened(study: StudyFolder, slots: int, heard: Listener | None) -> tuple[Ledger, Queue]:
     ledger, _ = open_ledger(study)
     listeners = [] if heard is None else [heard]
     return ledger, Queue(study, ledger, rules_of(study), listeners, lambda: slots)
 
 
-def seeds_of(study: Study) -> dict[str, int]:
+def seeds_of(study: StudyFolder) -> dict[str, int]:
     return {label: len(found) for label, found in study.records().by_label.items()}
 
 

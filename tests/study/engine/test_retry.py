@@ -9,7 +9,7 @@ import pytest
 
 from study.audit.audit import audit
 from study.store.ledger import Ledger
-from study.store.study import Study, open_study
+from study.store.study import StudyFolder, open_study
 from study.tracking.reader import read_runs
 from tests.shared import made_once
 from tests.study.command_line import calstudy, here, here_json, write_spec
@@ -81,11 +81,11 @@ def write_code(folder: Path, text: str) -> None:
     file.write_text(text)
 
 
-def states(study: Study) -> list[tuple[str, str, int]]:
+def states(study: StudyFolder) -> list[tuple[str, str, int]]:
     return [(one.name, one.state, one.attempt) for one in study.records().of("mine")]
 
 
-def check_counted_once(study: Study) -> None:
+def check_counted_once(study: StudyFolder) -> None:
     """In the ledger, in MLflow and by the audit."""
     assert [one.number for one in study.records().of("mine")] == [0, 1, 2]
     runs = [run.trial for run in read_runs(study.tracking(None), study.id, None)]

@@ -10,7 +10,7 @@ import torch
 from study.audit.audit import audit
 from study.engine import live
 from study.store.ledger import Ledger
-from study.store.study import Study, open_study
+from study.store.study import StudyFolder, open_study
 from tests.patience import wait_until
 from tests.study.command_line import here, kill, start, write_spec
 from tests.study.counting import counted_once
@@ -61,7 +61,7 @@ def told(storage: Path) -> dict[str, Any]:
     }
 
 
-def problems(study: Study) -> list[str]:
+def problems(study: StudyFolder) -> list[str]:
     checks = audit(study, study.tracking(None)).checks
     return [str(found) for check in checks for found in check.offenders]
 

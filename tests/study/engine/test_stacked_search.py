@@ -15,7 +15,7 @@ from study.machines.guarded import Unfit
 from study.schema.reading import spec_from_mapping
 from study.store.ledger import Ledger, open_storage
 from study.store.recorded import Stacked
-from study.store.study import Study, open_directory
+from study.store.study import StudyFolder, open_directory
 from study.store.trials import Listener, TrialRecord
 from tests.study.made import Places, made_study
 
@@ -58,7 +58,7 @@ class Driven:
         directory = made_study(root, "small", labels, planned=spec.trials).directory
         recorded = open_directory(directory, "small").recorded
         recorded = replace(recorded, majority=0.1, stack=Stacked(rows, "cpu"))
-        self.study = Study.of(directory, spec, recorded)
+        self.study = StudyFolder.of(directory, spec, recorded)
         self.slots = slots
         self.heard = Heard()
         self.driver()

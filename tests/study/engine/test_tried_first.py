@@ -11,11 +11,11 @@ import yaml
 from study.analysis.ranking import Ranking
 from study.answer.answer import answer
 from study.answer.confirmation import results_of
-from study.store.study import Study, open_study
+from study.store.study import StudyFolder, open_study
 from tests.study.command_line import here, here_json, write_spec
 
 
-def tried(study: Study, label: str = "focal") -> list[dict[str, Any]]:
+def tried(study: StudyFolder, label: str = "focal") -> list[dict[str, Any]]:
     return [dict(record.params) for record in study.records().of(label)]
 
 

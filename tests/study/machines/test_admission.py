@@ -13,7 +13,7 @@ from study.machines.nodes import NodeFacts, StorageProbe
 from study.machines.ray_session import ClusterUnready, Node
 from study.schema.reading import spec_from_mapping
 from study.schema.spec import StudySpec
-from study.store.study import Study, open_directory
+from study.store.study import StudyFolder, open_directory
 from tests.study.made import made_study
 from trainables.problems import UserError
 
@@ -54,7 +54,7 @@ def spec_of(**keys: object) -> StudySpec:
 
 
 @pytest.fixture
-def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
+def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StudyFolder:
     monkeypatch.setenv("CALSTUDY_CACHE", str(tmp_path / "cache"))
     spec = spec_of()
     directory = made_study(tmp_path / "studies", "small", {"focal": []}, planned=4).directory
@@ -62,11 +62,11 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
     trial = spec.trial_mapping("focal")
     digest = node_facts.prepared(trial, None, False)["data"]
     assert digest is not None
-    return Study.of(directory, spec, replace(recorded, data_digest=digest))
+    return StudyFolder.of(directory, spec, replace(recorded, data_digest=digest))
 
 
 @pytest.fixture
-def needed(study: Study) -> Needed:
+def needed(study: StudyFolder) -> Needed:
     return needed_of(study)
 
 
@@ -78,7 +78,7 @@ def test_this_machine_is_fit(needed: Needed) -> None:
     assert because(needed) is None
 
 
-def test_a_copy_of_the_study_is_not_the_study(needed: Needed, study: Study) -> None:
+def test_a_copy_of_the_study_is_not_the_study(needed: Needed, study: StudyFolder) -> None:
     """Another driver has begun it since, or the folder is one that was copied."""
     needed_of(study)
     found = because(needed)
@@ -117,7 +117,9 @@ def test_a_gpu_that_ray_offers_must_be_there(
     assert because(on_gpu, offered) is None
 
 
-def test_nodes_are_checked_before_a_run(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nodes_are_checked_before_a_run(
+    study: StudyFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     nodes = [node("1"), node("2"), {**node("3"), "Resources": {"CPU": 0.0}}]
     monkeypatch.setattr(admission, "alive_nodes", lambda: nodes)
     lines: list[str] = []

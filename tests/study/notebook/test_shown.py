@@ -10,7 +10,7 @@ from study.answer.said import Part
 from study.notebook.shown import Answer, Plan
 from study.store.command_line import CommandLine, in_calls, option_words
 from study.store.recorded import Recorded
-from study.store.study import Study
+from study.store.study import StudyFolder
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_what_to_do_next_is_said_in_python(
     confirms: str | None, verb: str, options: dict[str, Any], call: str
 ) -> None:
     name = "mine" if confirms is None else "mine-confirm"
-    study = Study(Path("/there") / name, {"name": name, "confirms": confirms}, Recorded())
+    study = StudyFolder(Path("/there") / name, {"name": name, "confirms": confirms}, Recorded())
     command = study.command(verb, **options)
     assert command.call == call
     words = ("calstudy", verb, name, *option_words(**options), "--storage", "/there")

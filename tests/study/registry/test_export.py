@@ -28,7 +28,7 @@ from study.registry.verification import NotVerified, look_up, verify
 from study.registry.verify import examine
 from study.schema.reading import spec_from_mapping
 from study.store.recorded import Recorded
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.store.trials import TrialRecord
 from study.tracking.registered import digests_of
 from tests import references
@@ -47,7 +47,7 @@ pytestmark = pytest.mark.slow
 class Trained:
     """A study with one trial, trained for real, and the server its run is on."""
 
-    study: Study
+    study: StudyFolder
     record: TrialRecord
     uri: str
     learner: Learner
@@ -114,7 +114,7 @@ def train(root: Path, uri: str, name: str, model: str, number: int = 3, **keys: 
         temperature_fit="temperature",
         versions={"torch": "2"},
     )
-    study = Study.of(root / name, spec, recorded)
+    study = StudyFolder.of(root / name, spec, recorded)
     record = TrialRecord("focal", number, "complete", params, attempt=1, epoch=1)
     files = study.files(record)
     files.mkdir(parents=True)
@@ -277,12 +277,12 @@ def test_a_kill_before_the_version_is_mended_by_the_next(
 # ---- what is refused -----------------------------------------------------------------------------
 
 
-def copied(trained: Trained, to: Path) -> Study:
+def copied(trained: Trained, to: Path) -> StudyFolder:
     shutil.copytree(trained.study.directory, to)
     return replace(trained.study, directory=to)
 
 
-def shifted(trained: Trained, to: Path, by: float) -> tuple[Study, TrialRecord]:
+def shifted(trained: Trained, to: Path, by: float) -> tuple[StudyFolder, TrialRecord]:
     """The trial with the first logit of the first sample moved, and the ledger's digest with it."""
     study, record = copied(trained, to), trained.record
     path = study.files(record) / "predictions.npz"

@@ -27,7 +27,7 @@ from study.report.first_screen import first_screen
 from study.report.html import write_page
 from study.report.page_data import gather, gather_page
 from study.schema.objective import Objective
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.store.trials import TrialRecord, Trials
 from tests.study.made import Trial, made_study
 from tests.study.report.test_first_screen import SAID
@@ -200,7 +200,7 @@ def records(file: Path) -> list[TrialRecord]:
     return list(found.complete)
 
 
-def searched_study(root: Path) -> Study:
+def searched_study(root: Path) -> StudyFolder:
     """On disk: focal with 16 trials of two searched values, mbls with two. Their
     accuracy follows gamma alone."""
     space: dict[str, BaseDistribution] = {

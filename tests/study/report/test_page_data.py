@@ -28,7 +28,7 @@ from study.report.page_data import gather, gather_page
 from study.report.page_reliability import diagrams
 from study.report.style import HEADINGS
 from study.store import study as study_module
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.store.trials import TrialRecord, Trials
 from study.uncertainty.bootstrap import analyse_front
 from tests.study.report_studies import (
@@ -49,7 +49,7 @@ from trainables.outputs.predictions import Predictions
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, Trials]:
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[StudyFolder, Trials]:
     return small(tmp_path_factory.mktemp("storage"))
 
 
@@ -445,7 +445,7 @@ def test_the_command_writes_one_file_and_a_server_away_is_one_line(
 ):
     study, records = made
     monkeypatch.setattr(study_module, "open_study", lambda reference, storage: study)
-    monkeypatch.setattr(Study, "records", lambda self: records)
+    monkeypatch.setattr(StudyFolder, "records", lambda self: records)
     study.directory.mkdir(exist_ok=True)
     with pytest.raises(SystemExit) as ended:
         main(
@@ -496,7 +496,7 @@ def test_three_hundred_trials_are_small_and_each_is_read_once(tmp_path, monkeypa
 
 
 def test_a_diagram_says_what_to_doubt_of_its_temperature(
-    made: tuple[Study, Trials], approved
+    made: tuple[StudyFolder, Trials], approved
 ) -> None:
     """A trial without an error has the note, the others do not."""
     study, records = replace(made[0]), made[1]  # with predictions of its own

@@ -11,7 +11,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution
 
 from study.report.figure_set import FIGURES, Gallery
 from study.report.page_drawings import SECTIONS, Drawing, drawings, inlined
-from study.store.study import Study
+from study.store.study import StudyFolder
 from tests.study.made import made_study
 
 SPACE = {
@@ -22,7 +22,7 @@ LABELS = ["focal", "mbls"]
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
+def study(tmp_path_factory: pytest.TempPathFactory) -> StudyFolder:
     """focal: 18 trials of 30 epochs; mbls: 3, one of which failed."""
     random = np.random.default_rng(0)
 
@@ -40,7 +40,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
     return made_study(tmp_path_factory.mktemp("storage"), "curves", trials, SPACE)
 
 
-def figures_of(study: Study, name: str) -> list[Figure]:
+def figures_of(study: StudyFolder, name: str) -> list[Figure]:
     return [figure for _, figure in FIGURES[name](Gallery(study, study.records()))]
 
 
@@ -49,7 +49,7 @@ def elements(drawing: Drawing) -> list[ElementTree.Element]:
     return [ElementTree.fromstring(part) for part in re.findall(r"<svg .*?</svg>", drawing.svg)]
 
 
-def test_a_drawing_has_the_words_the_lines_and_the_points_of_its_figure(study: Study) -> None:
+def test_a_drawing_has_the_words_the_lines_and_the_points_of_its_figure(study: StudyFolder) -> None:
     found, notes = drawings(Gallery(study, study.records()))
     assert not notes and [drawing.part for drawing in found] == ["growth", "learning", "searched"]
     names = {part: name for name, (part, _) in SECTIONS.items()}
@@ -72,7 +72,7 @@ def test_a_drawing_has_the_words_the_lines_and_the_points_of_its_figure(study: S
             assert {"currentColor" if each == "#000000" else each for each in curves} <= strokes
 
 
-def test_the_page_policy_admits_it_and_no_two_things_have_one_id(study: Study) -> None:
+def test_the_page_policy_admits_it_and_no_two_things_have_one_id(study: StudyFolder) -> None:
     found, _ = drawings(Gallery(study, study.records()))
     seen: set[str] = set()
     for drawing in found:

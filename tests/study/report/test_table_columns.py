@@ -11,7 +11,7 @@ from search_spaces import strict_yaml
 from study.report.comparison import TableRow, block_of_tests, combine
 from study.report.paper_table import to_csv, to_latex, to_markdown
 from study.schema.objective import Objective
-from study.store.study import Study
+from study.store.study import StudyFolder
 from tests.study.command_line import here
 from tests.study.made import OBJECTIVES, made_study
 
@@ -92,7 +92,9 @@ def table_refused(root: Path, names: str) -> str:
 
 def test_an_objective_of_ours_without_a_heading(tmp_path: Path) -> None:
     smooth = (*OBJECTIVES, Objective("ts_smooth_ece", "minimize"))
-    study: Study = made_study(tmp_path, "ours", {"focal": [({"accuracy": 0.9}, [])]}, None, smooth)
+    study: StudyFolder = made_study(
+        tmp_path, "ours", {"focal": [({"accuracy": 0.9}, [])]}, None, smooth
+    )
     tests = {"error": 0.1, "smooth_ece": 0.02, "ts_smooth_ece": 0.01}
     rows = [TableRow("focal", "candidate", (tests, tests))]
     found = combine([block_of_tests(study, rows, "fitted on validation")])

@@ -13,7 +13,7 @@ from study.cli import calstudy
 from study.engine import run
 from study.engine.search import LedgerSearch
 from study.registry import verification
-from study.store.study import Study, open_study, write_study_file
+from study.store.study import StudyFolder, open_study, write_study_file
 from tests.study.command_line import here, write_spec
 from tests.study.made import made_study
 
@@ -24,7 +24,7 @@ DONE = ({"accuracy": 0.9, "ece": 0.1}, [{"epoch": 1, "time": 0.0}])
 
 
 @pytest.fixture
-def study(tmp_path: Path) -> Study:
+def study(tmp_path: Path) -> StudyFolder:
     return made_study(tmp_path, "small", {"focal": [DONE]})
 
 
@@ -89,7 +89,7 @@ def test_a_user_alone_is_no_password(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "url", ["sqlite:////x.db", "postgresql://127.0.0.1:9/db", "mysql+pymysql://h/db", "redis://h"]
 )
-def test_a_ledger_in_a_database_is_refused(study: Study, tmp_path: Path, url: str) -> None:
+def test_a_ledger_in_a_database_is_refused(study: StudyFolder, tmp_path: Path, url: str) -> None:
     spec = write_spec(tmp_path / "other.yaml", name="other", ledger=url)
     for command in ("plan", "run", "doctor"):
         said = here(command, spec, "--storage", tmp_path / "storage", check=2)
@@ -113,7 +113,7 @@ def test_a_ledger_in_a_database_is_refused(study: Study, tmp_path: Path, url: st
     assert file.read_bytes() == before
 
 
-def test_what_a_kill_left_of_a_study_file_goes_with_the_next_write(study: Study) -> None:
+def test_what_a_kill_left_of_a_study_file_goes_with_the_next_write(study: StudyFolder) -> None:
     (study.directory / "study.yaml.0123abcd.partial").write_text("name: sma")
     write_study_file(study)
     assert not list(study.directory.glob("*.partial"))

@@ -9,7 +9,7 @@ from study.schema.errors import SpecError
 from study.schema.uris import public_uri
 from study.store.home import check_home
 from study.store.recorded import Home, Recorded
-from study.store.study import Study
+from study.store.study import StudyFolder
 from tests.study.command_line import here, here_json, write_spec
 
 
@@ -85,7 +85,7 @@ def test_a_cloned_disk_is_a_copy(
             else stat(path, **how)
         ),
     )
-    study = Study(clone, {"name": "small"}, Recorded(home=Home(str(original), 7)))
+    study = StudyFolder(clone, {"name": "small"}, Recorded(home=Home(str(original), 7)))
     if refused:
         with pytest.raises(SpecError, match=f"is not the study's home, which is {original}"):
             check_home(study)

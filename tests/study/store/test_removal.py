@@ -14,7 +14,7 @@ from study.audit.audit import audit
 from study.schema.uris import embedded_tracking
 from study.store import removal
 from study.store.driver_lock import driver_lock
-from study.store.study import Study, open_study, write_study_file
+from study.store.study import StudyFolder, open_study, write_study_file
 from tests.study.command_line import calstudy, here, write_spec
 from tests.study.made import made_study
 
@@ -163,13 +163,13 @@ LEDGER = "/nowhere/ledger.log"
 
 
 @pytest.fixture
-def small(tmp_path: Path) -> Study:
+def small(tmp_path: Path) -> StudyFolder:
     study = made_study(tmp_path, "small", {"focal": []})
     write_study_file(replace(study, plain={**study.plain, "ledger": LEDGER}))
     return open_study(str(study.directory), None)
 
 
-def test_a_folder_that_is_no_deletion_is_let_alone(small: Study) -> None:
+def test_a_folder_that_is_no_deletion_is_let_alone(small: StudyFolder) -> None:
     other = small.directory.with_name("small.deleting")
     other.mkdir()
     (other / "notes.txt").touch()
@@ -180,7 +180,7 @@ def test_a_folder_that_is_no_deletion_is_let_alone(small: Study) -> None:
 
 @pytest.mark.parametrize("killed_before", ["study.yaml", "the folder"])
 def test_a_deletion_killed_at_the_last_files_is_completed(
-    small: Study, monkeypatch: pytest.MonkeyPatch, killed_before: str
+    small: StudyFolder, monkeypatch: pytest.MonkeyPatch, killed_before: str
 ) -> None:
     """What a killed deletion leaves names the ledger, or there is nothing to delete there."""
     deleted: list[str] = []

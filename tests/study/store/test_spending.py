@@ -12,7 +12,7 @@ from study.store.spending import (
     spending_plain,
     spent,
 )
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.store.trials import TrialRecord, Trials
 from tests.study.made import unwritten_study
 
@@ -23,7 +23,7 @@ def record(
     return TrialRecord(label, number, state, {}, seconds=seconds, **more)  # type: ignore[arg-type]
 
 
-def study(budget: dict[str, float] | None, trials: int = 4) -> Study:
+def study(budget: dict[str, float] | None, trials: int = 4) -> StudyFolder:
     made = unwritten_study(["focal", "mbls"], trials=trials)
     methods = [
         {"label": "focal", "name": "focal"},
@@ -35,7 +35,7 @@ def study(budget: dict[str, float] | None, trials: int = 4) -> Study:
         "resources": {"cpu": 1, "gpu": 0.25},
         "methods": methods,
     }
-    return Study(Path("small"), plain, made.recorded)
+    return StudyFolder(Path("small"), plain, made.recorded)
 
 
 RECORDS = Trials(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from study.schema.printable import csv_text
-from study.store.study import Study
+from study.store.study import StudyFolder
 from tests.study.command_line import here
 from tests.study.made import made_study, random_predictions
 
@@ -26,20 +26,20 @@ WRITES = {
 
 
 @pytest.fixture
-def study(tmp_path: Path) -> Study:
+def study(tmp_path: Path) -> StudyFolder:
     trial = ({"accuracy": 0.9, "ece": 0.1}, [{"epoch": 1, "time": 0.0}])
     return made_study(
         tmp_path, "small", {"focal": [trial]}, predictions=lambda *_: random_predictions(0)
     )
 
 
-def words_of(kind: str, study: Study, output: Path) -> tuple[Any, ...]:
+def words_of(kind: str, study: StudyFolder, output: Path) -> tuple[Any, ...]:
     name, *options = WRITES[kind]
     return name, "small", "--storage", study.directory.parent, *options, output
 
 
 @pytest.mark.parametrize("kind", WRITES)
-def test_a_pipe_is_written_into(study: Study, tmp_path: Path, kind: str) -> None:
+def test_a_pipe_is_written_into(study: StudyFolder, tmp_path: Path, kind: str) -> None:
     """It was replaced by a file, as /dev/full was."""
     pipe, file = (tmp_path / f"{name}.png" for name in ("pipe", "file"))
     os.mkfifo(pipe)
@@ -54,7 +54,7 @@ def test_a_pipe_is_written_into(study: Study, tmp_path: Path, kind: str) -> None
 
 
 @pytest.mark.parametrize("kind", WRITES)
-def test_a_device_stays_one(study: Study, tmp_path: Path, kind: str) -> None:
+def test_a_device_stays_one(study: StudyFolder, tmp_path: Path, kind: str) -> None:
     """Through a link, which is not replaced either: a test must not harm /dev."""
     link = tmp_path / "link.png"
     link.symlink_to("/dev/null")
@@ -64,7 +64,7 @@ def test_a_device_stays_one(study: Study, tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", WRITES)
 def test_a_linked_file_is_replaced_and_its_link_stays(
-    study: Study, tmp_path: Path, kind: str
+    study: StudyFolder, tmp_path: Path, kind: str
 ) -> None:
     file, link = tmp_path / "file.png", tmp_path / "link.png"
     file.write_text("before")
@@ -74,14 +74,14 @@ def test_a_linked_file_is_replaced_and_its_link_stays(
 
 
 @pytest.mark.parametrize("kind", WRITES)
-def test_a_folder_is_one_line(study: Study, tmp_path: Path, kind: str) -> None:
+def test_a_folder_is_one_line(study: StudyFolder, tmp_path: Path, kind: str) -> None:
     (tmp_path / "folder.png").mkdir()
     said = here(*words_of(kind, study, tmp_path / "folder.png"), check=2)
     assert said.count("\n") == 1 and "is a directory" in said
     assert not list((tmp_path / "folder.png").iterdir())
 
 
-def test_figures_go_into_a_folder(study: Study, tmp_path: Path) -> None:
+def test_figures_go_into_a_folder(study: StudyFolder, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     said = here("figures", "small", "--storage", tmp_path, "--output", tmp_path / "file", check=2)
     assert (
@@ -90,7 +90,7 @@ def test_figures_go_into_a_folder(study: Study, tmp_path: Path) -> None:
 
 
 def test_a_report_does_not_bring_a_deleted_study_back(
-    study: Study, monkeypatch: pytest.MonkeyPatch
+    study: StudyFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def deleted_meanwhile(*_: Any) -> dict[str, Any]:
         shutil.rmtree(study.directory)
@@ -103,11 +103,13 @@ def test_a_report_does_not_bring_a_deleted_study_back(
     )
 
 
-def test_nor_does_one_that_is_rewritten(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nor_does_one_that_is_rewritten(
+    study: StudyFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(
         "study.commands.report.time.sleep", lambda _: shutil.rmtree(study.directory)
     )
-    monkeypatch.setattr("study.store.study.Study.planned", 5)  # so that trials are lacking
+    monkeypatch.setattr("study.store.study.StudyFolder.planned", 5)  # so that trials are lacking
     said = here(
         "report",
         "small",

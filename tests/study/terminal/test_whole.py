@@ -24,7 +24,7 @@ from study.registry import verification
 from study.schema.explain import explain
 from study.schema.objective import Objective
 from study.schema.reading import read_spec
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.store.trials import TrialRecord
 from study.terminal.catalogue import catalogue
 from study.terminal.doctor import show
@@ -56,7 +56,7 @@ def width(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> in
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
+def study(tmp_path_factory: pytest.TempPathFactory) -> StudyFolder:
     """Eight complete trials and a failed one; the scores of each are of predictions of its own."""
     data = random_predictions(99)
 
@@ -118,25 +118,25 @@ def assert_whole(text: str, rows: Iterable[list[str]], width: int | None) -> Non
 # ---- a study -------------------------------------------------------------------------------------
 
 
-def test_status(study: Study, width: int | None) -> None:
+def test_status(study: StudyFolder, width: int | None) -> None:
     text = shown("status", study.directory)
     counts = {"cross_entropy": "3 3 0 0 0", LABELS[1]: "3 3 0 0 0", "mbls": "3 2 1 0 0"}
     assert_whole(text, ([label, *count.split()] for label, count in counts.items()), width)
     assert_whole(text, [["mbls/0002", "failed", "loss is nan"]], width)
 
 
-def test_trials(study: Study, width: int | None) -> None:
+def test_trials(study: StudyFolder, width: int | None) -> None:
     assert_whole(shown("trials", study.directory), trial_rows(study), width)
 
 
-def trial_rows(study: Study) -> Iterator[list[str]]:
+def trial_rows(study: StudyFolder) -> Iterator[list[str]]:
     for record in study.records():
         values = [f"{record.metrics[o.metric]:.4f}" for o in study.objectives if record.metrics]
         yield [record.name, record.state, *values, *params(record)]
 
 
 @pytest.mark.parametrize("bootstrap", [False, True])
-def test_pareto(study: Study, width: int | None, bootstrap: bool) -> None:
+def test_pareto(study: StudyFolder, width: int | None, bootstrap: bool) -> None:
     words = ["pareto", study.directory, *(["--bootstrap", 100] if bootstrap else [])]
     records = {record.name: record for record in study.records()}
     rows = []
@@ -154,7 +154,7 @@ def test_pareto(study: Study, width: int | None, bootstrap: bool) -> None:
     assert_whole(shown(*words), rows, width)
 
 
-def test_compare(study: Study, width: int | None) -> None:
+def test_compare(study: StudyFolder, width: int | None) -> None:
     one, other = "cross_entropy/0000", f"{LABELS[1]}/0002"
     words = ("pareto", study.directory, "--bootstrap", 100, "--compare", one, other)
     found = here_json(*words)["metrics"]
@@ -167,7 +167,7 @@ def test_compare(study: Study, width: int | None) -> None:
     assert_whole(shown(*words), rows, width)
 
 
-def test_the_live_view_and_the_table_of_the_end(study: Study, width: int | None) -> None:
+def test_the_live_view_and_the_table_of_the_end(study: StudyFolder, width: int | None) -> None:
     """`run` ends with the table the live view shows."""
     out = StringIO()
     console = Console(file=out, width=width or 1_000_000, height=1000)

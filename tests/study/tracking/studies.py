@@ -12,7 +12,7 @@ from mlflow.entities import Run
 
 from study.schema.reading import spec_from_mapping
 from study.store.recorded import Recorded
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.store.trials import TrialRecord, Trials
 from tests.patience import patient
 from tests.study.made import trials_of
@@ -21,7 +21,7 @@ BEGAN = 1_700_000_000.0
 
 
 @dataclass(frozen=True)
-class ToldStudy(Study):
+class ToldStudy(StudyFolder):
     """Its trials are said instead of read from a ledger."""
 
     told: list[TrialRecord] = field(default_factory=list)

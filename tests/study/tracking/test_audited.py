@@ -13,7 +13,7 @@ from optuna.distributions import FloatDistribution
 from study.audit.audit import audit
 from study.audit.result import AuditReport, Check
 from study.schema.uris import embedded_tracking
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.tracking import client, histories, reader
 from study.tracking.histories import drawn
 from study.tracking.projection import sync
@@ -48,7 +48,7 @@ def smaller(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def many(mlflow_server: tuple[Path, int], tmp_path_factory: pytest.TempPathFactory) -> Study:
+def many(mlflow_server: tuple[Path, int], tmp_path_factory: pytest.TempPathFactory) -> StudyFolder:
     """Written into the server's database, which takes a tenth of the time of asking the server."""
     draw = random.Random(0)
     trials = {label: [trial(draw) for _ in range(TRIALS)] for label in LABELS}
@@ -58,7 +58,7 @@ def many(mlflow_server: tuple[Path, int], tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture
-def changed(mlflow_server: tuple[Path, int], many: Study) -> Iterator[sqlite3.Connection]:
+def changed(mlflow_server: tuple[Path, int], many: StudyFolder) -> Iterator[sqlite3.Connection]:
     """The server's database, and at the end as it was."""
     file = mlflow_server[0] / "mlflow.db"
     with (
@@ -94,7 +94,7 @@ def of(name: str) -> str:
     return f"(select run_uuid from tags where {is_it})"
 
 
-def test_many_trials_take_few_requests(many: Study, line: Line) -> None:
+def test_many_trials_take_few_requests(many: StudyFolder, line: Line) -> None:
     report = audit(many, line.uri)
     assert problems(report) == {}
     assert check(report, "mlflow").counted == 200
@@ -109,7 +109,7 @@ def test_many_trials_take_few_requests(many: Study, line: Line) -> None:
 
 
 def test_each_difference_is_found(
-    many: Study, line: Line, mlflow_server: tuple[Path, int], changed: sqlite3.Connection
+    many: StudyFolder, line: Line, mlflow_server: tuple[Path, int], changed: sqlite3.Connection
 ) -> None:
     sample = drawn(names(), many.id, SAMPLE)
     others = iter(name for name in names() if name not in sample)

@@ -8,7 +8,7 @@ import pytest
 from mlflow import MlflowClient
 
 from study.schema.uris import TrackingError, embedded_tracking
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.tracking import client as mlflow_client
 from study.tracking import histories
 from study.tracking.histories import Points
@@ -61,7 +61,7 @@ def test_looking_makes_no_database_and_no_table(tmp_path: Path, there: bool) -> 
 
 
 @pytest.fixture
-def served(tmp_path: Path, line: Line) -> Study:
+def served(tmp_path: Path, line: Line) -> StudyFolder:
     """A study of five runs on a server, one with a point too many."""
     study = make_study(tmp_path)
     sync(study, line.uri)
@@ -73,7 +73,10 @@ def served(tmp_path: Path, line: Line) -> Study:
 
 @pytest.mark.slow
 def test_a_server_tells_what_its_database_does(
-    served: Study, mlflow_server: tuple[Path, int], line: Line, monkeypatch: pytest.MonkeyPatch
+    served: StudyFolder,
+    mlflow_server: tuple[Path, int],
+    line: Line,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Also page by page, if answers are lost, if there are more points than an answer may have, and
     if the server knows one metric of one run a request only."""
@@ -103,7 +106,7 @@ def test_a_server_tells_what_its_database_does(
 
 
 @pytest.mark.slow
-def test_histories_are_of_as_many_trials_as_are_asked_for(served: Study, line: Line) -> None:
+def test_histories_are_of_as_many_trials_as_are_asked_for(served: StudyFolder, line: Line) -> None:
     for count, expected in ((0, 0), (2, 2), (math.inf, 4)):
         runs = read_runs(line.uri, served.id, count)
         assert len([run for run in runs if run.trial and run.points is not None]) == expected

@@ -14,7 +14,7 @@ from study.answer.values import Named, named
 from study.audit.audit import audit
 from study.schema.uris import embedded_tracking
 from study.store.ledger import Ledger, open_storage
-from study.store.study import Study, open_study
+from study.store.study import StudyFolder, open_study
 from study.tracking.artifacts import log_answer
 from study.tracking.projection import sync
 from study.tracking.standing import LONGEST, listed
@@ -39,18 +39,18 @@ def trial(values: tuple[float, float] | None) -> Trial:
 
 
 @pytest.fixture
-def study(storage: Path) -> Study:
+def study(storage: Path) -> StudyFolder:
     trials = {"focal": [trial(each) for each in MEASURED]}
     return made_study(
         storage, "small", trials, predictions=lambda _, number: random_predictions(number)
     )
 
 
-def uri_of(study: Study) -> str:
+def uri_of(study: StudyFolder) -> str:
     return embedded_tracking(study.directory.parent)
 
 
-def runs_of(study: Study) -> tuple[Run, dict[str, Run]]:
+def runs_of(study: StudyFolder) -> tuple[Run, dict[str, Run]]:
     """The study's own run, and those of its trials."""
     client = MlflowClient(uri_of(study))
     experiment = client.get_experiment_by_name("small")
@@ -62,7 +62,7 @@ def runs_of(study: Study) -> tuple[Run, dict[str, Run]]:
     return runs.pop(""), runs
 
 
-def tagged(study: Study, tag: str) -> list[str]:
+def tagged(study: StudyFolder, tag: str) -> list[str]:
     """The trials that a search in MLflow finds by a tag."""
     client = MlflowClient(uri_of(study))
     experiment = client.get_experiment_by_name("small")
@@ -71,7 +71,7 @@ def tagged(study: Study, tag: str) -> list[str]:
     return sorted(run.data.tags["calstudy.trial"] for run in found)
 
 
-def with_another(study: Study, values: tuple[float, float]) -> Study:
+def with_another(study: StudyFolder, values: tuple[float, float]) -> StudyFolder:
     """The study with one trial more."""
     ledger = Ledger(open_storage(study.directory, None), study.name, study.id)
     ledger.open("focal", study.objectives)
@@ -89,19 +89,19 @@ def with_another(study: Study, values: tuple[float, float]) -> Study:
     return open_study("small", str(study.directory.parent))
 
 
-def write_answer(study: Study) -> Named:
+def write_answer(study: StudyFolder) -> Named:
     what = named(study, answer(results_of(study)))
     log_answer(study, uri_of(study), what.model, what.trial, what.values)
     return what
 
 
-def problems(study: Study) -> list[str]:
+def problems(study: StudyFolder) -> list[str]:
     """What an audit says of MLflow."""
     (check,) = (each for each in audit(study, uri_of(study)).checks if each.name == "mlflow")
     return [each.problem for each in check.offenders]
 
 
-def test_front_knee_and_volume_are_in_mlflow(study: Study) -> None:
+def test_front_knee_and_volume_are_in_mlflow(study: StudyFolder) -> None:
     sync(study, uri_of(study))
     parent, _ = runs_of(study)
     assert tagged(study, "front") == ["focal/0000", "focal/0002"]
@@ -118,7 +118,7 @@ def test_front_knee_and_volume_are_in_mlflow(study: Study) -> None:
     assert content(study.directory.parent) == before
 
 
-def test_a_trial_that_is_beaten_loses_its_tags(study: Study) -> None:
+def test_a_trial_that_is_beaten_loses_its_tags(study: StudyFolder) -> None:
     sync(study, uri_of(study))
     assert write_answer(study).trial == "focal/0000"
     assert tagged(study, "answer") == ["focal/0000"]
@@ -138,7 +138,7 @@ def test_a_trial_that_is_beaten_loses_its_tags(study: Study) -> None:
     assert problems(more) == []
 
 
-def test_the_answer_has_its_objectives_and_nll(study: Study) -> None:
+def test_the_answer_has_its_objectives_and_nll(study: StudyFolder) -> None:
     sync(study, uri_of(study))
     write_answer(study)
     parent, _ = runs_of(study)
@@ -153,7 +153,7 @@ def test_the_answer_has_its_objectives_and_nll(study: Study) -> None:
     }
 
 
-def test_no_answer_has_no_tag(study: Study) -> None:
+def test_no_answer_has_no_tag(study: StudyFolder) -> None:
     sync(study, uri_of(study))
     write_answer(study)
     log_answer(study, uri_of(study), "", "", {})
@@ -162,7 +162,7 @@ def test_no_answer_has_no_tag(study: Study) -> None:
     assert "calstudy.answer" not in parent.data.tags
 
 
-def test_children_sort_by_an_objective(study: Study) -> None:
+def test_children_sort_by_an_objective(study: StudyFolder) -> None:
     sync(study, uri_of(study))
     mlflow.set_tracking_uri(uri_of(study))
     try:
@@ -177,7 +177,7 @@ def test_children_sort_by_an_objective(study: Study) -> None:
     assert list(table["metrics.final/accuracy"]) == [0.9, 0.85, 0.8]
 
 
-def test_only_a_series_has_a_step(study: Study) -> None:
+def test_only_a_series_has_a_step(study: StudyFolder) -> None:
     """MLflow's pages draw a line of a metric as soon as one run has a step of 1 or more, else a
     bar for each run."""
     sync(study, uri_of(study))
@@ -202,7 +202,7 @@ def test_only_a_series_has_a_step(study: Study) -> None:
     ],
 )
 def test_what_differs_is_named_and_mended(
-    study: Study, tag: str, value: str | None, words: str
+    study: StudyFolder, tag: str, value: str | None, words: str
 ) -> None:
     sync(study, uri_of(study))
     write_answer(study)
@@ -219,7 +219,7 @@ def test_what_differs_is_named_and_mended(
     assert problems(study) == []
 
 
-def test_what_the_studys_own_run_says_is_audited(study: Study) -> None:
+def test_what_the_studys_own_run_says_is_audited(study: StudyFolder) -> None:
     sync(study, uri_of(study))
     client = MlflowClient(uri_of(study))
     parent, _ = runs_of(study)
@@ -232,7 +232,7 @@ def test_what_the_studys_own_run_says_is_audited(study: Study) -> None:
     assert problems(study) == []
 
 
-def test_a_study_of_before_such_tags_is_clean(study: Study) -> None:
+def test_a_study_of_before_such_tags_is_clean(study: StudyFolder) -> None:
     sync(study, uri_of(study))
     client = MlflowClient(uri_of(study))
     parent, runs = runs_of(study)

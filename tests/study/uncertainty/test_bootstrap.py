@@ -17,7 +17,7 @@ from study.report.front_figure import draw_front
 from study.schema.objective import Objective
 from study.store.files import stored_predictions
 from study.store.recorded import Recorded
-from study.store.study import Study
+from study.store.study import StudyFolder
 from study.store.trials import TrialRecord, trial_directory
 from study.uncertainty.bootstrap import analyse, compare, differences_from, front_shares, measured
 from study.uncertainty.consistency import calibrated_sums
@@ -255,7 +255,7 @@ def study(tmp_path):
     plain["objectives"] = [
         {"metric": each.metric, "direction": each.direction} for each in (ACCURACY, ECE)
     ]
-    made = Study(tmp_path, plain, Recorded(sizes={"validation": 400}, majority=0.0))
+    made = StudyFolder(tmp_path, plain, Recorded(sizes={"validation": 400}, majority=0.0))
     good, noise = case(), torch.from_numpy(np.random.default_rng(1).normal(size=(400, 7)))
     records = []
     for number, predictions in enumerate(

@@ -8,7 +8,7 @@ import torch
 from pytest import approx
 from scipy.stats import binomtest
 
-from study.store.study import Study
+from study.store.study import StudyFolder
 from tests.study.command_line import here, here_json
 from tests.study.made import made_study, random_predictions
 from trainables.outputs.predictions import Predictions
@@ -28,14 +28,14 @@ def predicted(number: int) -> Predictions:
     return Predictions(LOGITS[number], LABELS)
 
 
-def study_of(root: Path, trials: int = 3) -> Study:
+def study_of(root: Path, trials: int = 3) -> StudyFolder:
     told = [(predicted(number).evaluate(), []) for number in range(trials)]
     return made_study(
         root, "small", {"focal": told}, predictions=lambda label, number: predicted(number)
     )
 
 
-def stored(study: Study, number: int) -> Path:
+def stored(study: StudyFolder, number: int) -> Path:
     (found,) = study.directory.glob(f"trials/focal/{number:04d}/*/predictions.npz")
     return found
 

@@ -28,6 +28,7 @@ from trainables import (
     number,
     numbers,
     require_labels,
+    setting,
     stream,
     text,
     trainable_for,
