@@ -38,9 +38,9 @@ def main() -> None:
     if problem is not None:
         print(problem, file=sys.stderr)
         sys.exit(2)
-    from study.machines.heeding import heed, leave_if_interrupted
+    from study.machines.early_signals import handle_early_signals, leave_if_interrupted
 
-    heed(sys.argv[1:])
+    handle_early_signals(sys.argv[1:])
     from study.cli import main as run
 
     try:

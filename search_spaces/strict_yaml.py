@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from trainables.files.beside import nearest_file, no_such_file
+from trainables.files.nearest_file import nearest_file, no_such_file
 from trainables.problems import FieldError
 
 # A handwritten file is far below these; a study's own may name twenty thousand classes.

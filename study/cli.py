@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 
 if __name__ == "__main__":  # before what takes a moment to import
-    from study.machines.heeding import heed
+    from study.machines.early_signals import handle_early_signals
 
-    heed(sys.argv[1:])
+    handle_early_signals(sys.argv[1:])
 
 import errno
 import importlib

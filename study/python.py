@@ -275,7 +275,7 @@ class Study:
         from study.answer.answer import answer as answer_of
         from study.answer.confirmation import results_of
         from study.schema.objective import RAW, TEMPERATURE
-        from study.store.seen import check_given_matters
+        from study.store.with_objectives import check_given_matters
 
         seen = self._seen(objectives)
         if temperature is not None:
@@ -433,12 +433,12 @@ class Study:
     ) -> store.StudyFolder:
         """The study by these objectives; by its own for None. begun: it must have."""
         from study.schema.objective import read_objectives
-        from study.store.seen import seen_by
+        from study.store.with_objectives import with_objectives
 
         if begun:
             self._check_begun()
         given = None if objectives is None else read_objectives(objectives, "objectives")
-        return seen_by(self._now(), given)
+        return with_objectives(self._now(), given)
 
     def _check_begun(self) -> None:
         if not self._has_begun():

@@ -29,7 +29,7 @@ from study.schema.condition import ROUNDING, Condition
 from study.schema.objective import EITHER, FORMS, Objective, as_served
 from study.store.confirmed import added_later, confirming_study
 from study.store.files import PREDICTIONS, equal_models
-from study.store.given import LEFT_OUT
+from study.store.other_objectives import LEFT_OUT
 from study.store.study import StudyFolder
 from study.store.trials import TrialRecord, Trials
 

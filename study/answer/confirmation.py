@@ -23,9 +23,9 @@ from study.store.confirmed import SUFFIX, added_seeds, confirming_study, missing
 from study.store.extensions import mended_code
 from study.store.files import PREDICTIONS
 from study.store.openings import Tested, read_tested
-from study.store.seen import seen_by, tested_by
 from study.store.study import StudyFolder, open_directory
 from study.store.trials import TrialRecord, Trials
+from study.store.with_objectives import tested_by, with_objectives
 
 DEFAULT = "_default"
 BASELINE = "cross_entropy"
@@ -161,7 +161,7 @@ def results_of(study: StudyFolder, confirming: StudyFolder | None = None) -> Res
     if confirming is None:
         return Results(study, records)
     if study.given is not None and not study.confirms_itself:
-        confirming = seen_by(confirming, study.given.objectives)
+        confirming = with_objectives(confirming, study.given.objectives)
     if study.confirms_itself:
         return Results(study, records, _measured(study, records))
     return Results(study, records, _confirmation(study, records, confirming))

@@ -6,7 +6,7 @@ import shlex
 
 from study.answer.choice import Choice
 from study.store.exports import exported_models
-from study.store.given import selected_by_hand
+from study.store.other_objectives import selected_by_hand
 from study.store.study import StudyFolder
 
 

@@ -18,9 +18,9 @@ from study.schema.arguments import ABSENT, differing
 from study.schema.compatibility import methods_in
 from study.schema.objective import Objective, read_objectives
 from study.store.files import stored_predictions
-from study.store.given import listed
-from study.store.seen import seen_by
+from study.store.other_objectives import listed
 from study.store.study import StudyFolder
+from study.store.with_objectives import with_objectives
 from study.uncertainty.bootstrap import RESAMPLES, Difference, compare
 from study.uncertainty.resampling import differs
 from trainables.plain import Plain
@@ -129,8 +129,8 @@ def pair_of(
     names = [one.name, other.name]
     if one.name == other.name:
         names = [str(one.directory), str(other.directory)]
-    first = _side(names[0], seen_by(one, _for(one, wanted)), level)
-    second = _side(names[1], seen_by(other, _for(other, wanted)), level)
+    first = _side(names[0], with_objectives(one, _for(one, wanted)), level)
+    second = _side(names[1], with_objectives(other, _for(other, wanted)), level)
     differences = spec_differences(one, other)
     apart = why_apart(one, other, differences, names) or _other_samples(first, second)
     between: dict[str, Difference] = {}

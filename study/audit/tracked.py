@@ -18,7 +18,7 @@ from study.tracking.client import PREFIX, STATUS
 from study.tracking.contents import Configs, trial_tags
 from study.tracking.histories import sample_seed
 from study.tracking.reader import TrackedRun
-from study.tracking.standing import ANSWER, FRONT, standing_of
+from study.tracking.study_summary import ANSWER, FRONT, summary_of
 
 Histories = Mapping[str, Sequence[Row]]  # by trial
 # Of the version that wrote them: another has another.
@@ -151,7 +151,7 @@ def _other_standing(
 
     Nothing is asked of a run that has not ended, or that a version wrote which had no such tags.
     """
-    standing = standing_of(facts.study, facts.records)
+    standing = summary_of(facts.study, facts.records)
     if standing is None or not parent.ended or FRONT.removeprefix(PREFIX) not in parent.tags:
         return
     tags = _own(standing.tags)

@@ -83,11 +83,11 @@ def answer(
     from study.answer.confirmation import results_of
     from study.schema.condition import read_condition
     from study.schema.objective import RAW, TEMPERATURE
-    from study.store.seen import check_given_matters, seen_by
     from study.store.study import open_study
+    from study.store.with_objectives import check_given_matters, with_objectives
 
     conditions = [read_condition("--fail-if", limit.strip()) for limit in limits]
-    opened = seen_by(open_study(study, storage), objectives)
+    opened = with_objectives(open_study(study, storage), objectives)
     if temperature is not None:
         opened = opened.served_as(TEMPERATURE if temperature else RAW)
     check_given_matters(opened)

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from study.evaluation.comparison import Comparison
     from study.evaluation.evaluation import Evaluation
     from study.evaluation.files import Columns
-    from study.evaluation.given import Given
     from study.evaluation.measure import Say
+    from study.evaluation.user_predictions import Given
     from study.uncertainty.calibrators import Rows
     from trainables.outputs.predictions import Normalized, Predictions
 

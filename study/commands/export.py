@@ -87,8 +87,8 @@ def export(
     from study.registry.names import check_names
     from study.schema.uris import public_uri
     from study.store.exports import ExportedModel, note_export
-    from study.store.given import Given, selected_by_hand
     from study.store.home import check_home
+    from study.store.other_objectives import OtherObjectives, selected_by_hand
     from study.store.study import open_study
     from trainables.problems import FieldError
 
@@ -130,7 +130,7 @@ def export(
     by_hand = ""
     asked_for = () if objectives is None else read_objectives(objectives, "--objectives")
     if asked_for not in ((), search.own_objectives):
-        by_hand = selected_by_hand(Given(asked_for, search.own_objectives))
+        by_hand = selected_by_hand(OtherObjectives(asked_for, search.own_objectives))
     with Steps(errors) as steps:
         steps("computing the answer")
         said = _answer(found, choice, level) if is_default else None

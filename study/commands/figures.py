@@ -70,11 +70,11 @@ def figures(
     --objectives accuracy,nll draws them by other metrics than the study searched, into
     STUDY/figures-accuracy-nll; these are not uploaded.
     """
-    from study.store.seen import seen_by
     from study.store.study import open_study
+    from study.store.with_objectives import with_objectives
 
     check_resamples(bootstrap, level)
-    opened = seen_by(open_study(study, storage), objectives)
+    opened = with_objectives(open_study(study, storage), objectives)
     draw_figures(opened, console.say, output, suffix, only, trial, bootstrap, level, tracking)
 
 

@@ -85,13 +85,13 @@ def pareto(
     stay.
     """
     from study.analysis.pareto import write_front_csv
-    from study.store.seen import seen_by
     from study.store.study import open_study
+    from study.store.with_objectives import with_objectives
 
     if bootstrap is None and compare is None and interval_is_given():
         raise click.UsageError("--interval is for --bootstrap N or --compare A B. Add one of them.")
     check_resamples(bootstrap or 0, level)
-    opened = seen_by(open_study(study, storage), objectives)
+    opened = with_objectives(open_study(study, storage), objectives)
     if compare is not None:
         _compare(opened, compare, bootstrap, level, as_json)
         return

@@ -107,10 +107,10 @@ def report(
         )
     if named is not None and form == "html":
         raise click.UsageError("--metrics is for a table. Add --format latex, csv or md.")
-    from study.store.seen import seen_by
     from study.store.study import open_study
+    from study.store.with_objectives import with_objectives
 
-    opened = [seen_by(open_study(name, storage), objectives) for name in studies]
+    opened = [with_objectives(open_study(name, storage), objectives) for name in studies]
     for study in opened:
         _refuse_confirmation(study)
     if form == "html":
@@ -284,10 +284,10 @@ def _page(
 
 def _reopened(study: StudyFolder) -> StudyFolder:
     """The study as it is now, seen by the same objectives."""
-    from study.store.seen import seen_by
     from study.store.study import open_directory
+    from study.store.with_objectives import with_objectives
 
-    return seen_by(open_directory(study.directory, study.name), study.objectives)
+    return with_objectives(open_directory(study.directory, study.name), study.objectives)
 
 
 def _rewrite(

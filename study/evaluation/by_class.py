@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from study.evaluation.given import Given
+from study.evaluation.user_predictions import Given
 from study.uncertainty.consistency import calibrated_sums
 from study.uncertainty.intervals import intervals, percentile, wilson
 from study.uncertainty.resampling import BINS, Draws, Floats, SampleTerms, mass_starts

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from study.evaluation.given import Given, texts_of
+from study.evaluation.user_predictions import Given, texts_of
 from study.schema.matters import matters_in
 from study.uncertainty.bootstrap import resampled_names, side_of
 from study.uncertainty.forms import finite, signed_ends
@@ -19,7 +19,7 @@ from study.uncertainty.intervals import FRACTIONS, Interval, percent
 from study.uncertainty.resampling import Draws, differs, too_few
 from study.uncertainty.words import FORMER, word_for
 from trainables.metrics import AFTER_TEMPERATURE
-from trainables.outputs.given import array_of
+from trainables.outputs.array_checks import array_of
 from trainables.outputs.predictions import Predictions
 from trainables.problems import FieldError
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from study.evaluation.given import Given, given
 from study.evaluation.measure import BINS, Advice, Numbers, Say, measure
+from study.evaluation.user_predictions import Given, given
 from study.uncertainty.forms import finite, floor_text, value_text
 from study.uncertainty.intervals import LEVEL, Floor, percent
 from study.uncertainty.resampling import known_groups

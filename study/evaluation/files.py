@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from study.evaluation.given import Given, given, of_one_class, texts_of
+from study.evaluation.user_predictions import Given, given, of_one_class, texts_of
 from trainables.data.shared.columns import MOST_NAMES, NUMBER, TRUTH, whole
 from trainables.data.shared.groups import group_column
 from trainables.files.arrays import array_headers, read_arrays

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from study.evaluation.given import Given
+from study.evaluation.user_predictions import Given
 from study.evaluation.weighted import check_weighted, weighted_intervals, weighted_values
 from study.uncertainty.bootstrap import intervals_of, measured
 from study.uncertainty.forms import difference_text, value_text

@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Protocol
 
-from study.machines.heeding import INTERRUPTED, code_is_decided, last_word
-from study.machines.leaving import MARK, SIGNALS, leave_in_place_of_this, leave_nothing
+from study.machines.early_signals import INTERRUPTED, code_is_decided, last_word
+from study.machines.end_processes import MARK, SIGNALS, end_all, end_all_in_place_of_this
 
 CLOSED = "a closed output"
 ANSWER = "stopping; once more ends it now."
@@ -182,7 +182,7 @@ class Ending(Stopping):
         # Its handlers stay, and its thread: it still ends a process that does not end itself.
         self._over = False
         # Ray's agents may wait long for a control store that is gone.
-        leave_nothing(os.environ[MARK], list(_folders))
+        end_all(os.environ[MARK], list(_folders))
         if error is not None and getattr(error, "code", None) != INTERRUPTED:
             # A fault at this moment is most likely a consequence; one that is not is met again by
             # the next run.
@@ -296,7 +296,7 @@ class Ending(Stopping):
             for each in (self._console, self._errors):
                 each.silence(0.5)
             any(_written(file, self._word()) for file in shown)
-        leave_in_place_of_this(INTERRUPTED, os.environ[MARK], list(_folders))
+        end_all_in_place_of_this(INTERRUPTED, os.environ[MARK], list(_folders))
 
     def _act(self) -> None:
         for act in self.last_acts:

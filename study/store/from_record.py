@@ -16,7 +16,7 @@ from study.schema.errors import SpecError, located
 from study.schema.uris import VARIABLE, public_uri
 from study.store.home import check_home
 from study.store.study import StudyFolder, open_directory, storage_root
-from trainables.files.beside import nearest_file, no_such_file
+from trainables.files.nearest_file import nearest_file, no_such_file
 from trainables.plugins import extension_digests
 
 if TYPE_CHECKING:

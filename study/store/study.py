@@ -25,8 +25,8 @@ from study.schema.objective import (
 from study.schema.resources import Resources
 from study.schema.uris import resolve_uri
 from study.store.command_line import CommandLine
-from study.store.given import Given
 from study.store.ledger_reader import LedgerReader
+from study.store.other_objectives import OtherObjectives
 from study.store.recorded import Recorded
 from study.store.same_ledger import Traces, traces_of
 from study.store.study_file import check_study_file
@@ -56,7 +56,7 @@ class StudyFolder:
     plain: dict[str, Any]  # the spec in plain values
     recorded: Recorded
     text: str = field(default="", repr=False, compare=False)  # of study.yaml, as it was read
-    given: Given | None = None  # objectives, afterwards; None: its own
+    given: OtherObjectives | None = None  # objectives, afterwards; None: its own
     form: str | None = None  # of its models where it serves EITHER, once that is decided
 
     def __post_init__(self) -> None:

@@ -11,7 +11,7 @@ from study.store.home import check_home
 from study.tracking.client import asking, open_existing, pages, search_runs
 from study.tracking.descriptions import NOTE, with_answer
 from study.tracking.locations import upload
-from study.tracking.standing import ANSWER, YES, log_values, set_tags
+from study.tracking.study_summary import ANSWER, YES, log_values, set_tags
 from trainables.problems import UserError
 
 if TYPE_CHECKING:

@@ -42,7 +42,7 @@ from study.tracking.contents import (
 )
 from study.tracking.descriptions import NOTE, description
 from study.tracking.locations import upload
-from study.tracking.standing import NO_SERIES, log_values, set_tags, standing_of
+from study.tracking.study_summary import NO_SERIES, log_values, set_tags, summary_of
 
 if TYPE_CHECKING:
     from mlflow.entities import Metric, Run
@@ -129,7 +129,7 @@ class StudyRuns:
 
     def _log_standing(self, records: Trials) -> None:
         """Trials first: a study's own run whose tags are right has trials whose tags are."""
-        standing = standing_of(self._study, records)
+        standing = summary_of(self._study, records)
         if standing is None:
             return
         for name, (run_id, tags) in self._tags.items():

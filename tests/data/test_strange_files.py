@@ -20,7 +20,7 @@ from tests.data.tree_files import write_negations
 from trainables.data import find
 from trainables.data.shared.columns import opened_parquet
 from trainables.dataset import Dataset
-from trainables.files import given
+from trainables.files import data_files
 from trainables.loading.vocabulary import vectors_of
 from trainables.models.shared.pretrained import read_state
 from trainables.problems import FieldError
@@ -208,7 +208,7 @@ def test_weights_that_are_a_pipe_are_refused(name: str, tmp_path: Path) -> None:
 
 
 def test_a_line_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(given, "MOST_LINE", 1000)
+    monkeypatch.setattr(data_files, "MOST_LINE", 1000)
     file = tmp_path / "vectors"
     file.write_text("the 0.5 0.5\ncat " + "0.5 " * 400)
     with pytest.raises(FieldError, match="line 2 has more than") as caught:

@@ -7,7 +7,7 @@ import numpy as np
 
 from trainables.data.shared.images import ImageFiles, ImageList, Size, check_lists, required
 from trainables.fields import number
-from trainables.files.given import lines_of
+from trainables.files.data_files import lines_of
 from trainables.problems import FieldError
 
 

@@ -15,7 +15,7 @@ from trainables.data.shared.images import ImageFiles, ImageList, check_lists
 from trainables.data.shared.left_out import left_out
 from trainables.data.shared.splits import KNOWN_NAMES, check_splits, split_names
 from trainables.fields import path_text, setting
-from trainables.files.given import digest_of
+from trainables.files.data_files import digest_of
 from trainables.problems import FieldError, nearest
 
 

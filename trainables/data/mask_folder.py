@@ -16,7 +16,7 @@ from trainables.data.shared.mask_files import MaskFiles, MaskList
 from trainables.data.shared.masks import CLASSES_DOC, VOID, VOID_DOC, Legend, Void
 from trainables.data.shared.splits import KNOWN_NAMES, check_splits, split_names
 from trainables.fields import path_text, setting
-from trainables.files.given import digest_of, lines_of
+from trainables.files.data_files import digest_of, lines_of
 from trainables.kinds import count_of
 from trainables.problems import FieldError, nearest
 

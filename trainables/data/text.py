@@ -21,8 +21,8 @@ from trainables.data.shared.words import laid_out, words_of
 from trainables.dataset import Header, Progress, Words, nothing
 from trainables.fields import choice, number, path_text
 from trainables.fields import text as words
+from trainables.files.data_files import MOST_WORDS, bytes_of, digest_of
 from trainables.files.digest import known_digest
-from trainables.files.given import MOST_WORDS, bytes_of, digest_of
 from trainables.kinds import NOUNS
 from trainables.machine import memory
 from trainables.plain import Value

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from trainables.data.shared.images import ImageFiles, ImageList, check_lists, required
-from trainables.files.given import lines_of
+from trainables.files.data_files import lines_of
 from trainables.problems import FieldError, nearest
 
 ANNOTATIONS = "val/val_annotations.txt"

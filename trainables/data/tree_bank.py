@@ -16,8 +16,8 @@ from trainables.data.shared.splits import limited
 from trainables.data.shared.trees import Node, TreeError, tree_of
 from trainables.dataset import Dataset, Header, RawData, RawSplit, Words
 from trainables.fields import choice, number, path_text
+from trainables.files.data_files import digest_of, lines_of
 from trainables.files.digest import known_digest
-from trainables.files.given import digest_of, lines_of
 from trainables.inputs import NODE
 from trainables.kinds import NOUNS
 from trainables.loading.vocabulary import FIRST

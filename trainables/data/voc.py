@@ -7,7 +7,7 @@ from trainables.data.shared.images import Size, required
 from trainables.data.shared.mask_files import MaskFiles, MaskList
 from trainables.data.shared.masks import VOID, Legend
 from trainables.fields import number
-from trainables.files.given import lines_of
+from trainables.files.data_files import lines_of
 from trainables.kinds import count_of
 from trainables.problems import FieldError
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from trainables.dataset import RawData, Words
-from trainables.files.given import MOST_LINE, byte_lines, open_given
+from trainables.files.data_files import MOST_LINE, byte_lines, open_data_file
 from trainables.inputs import WORDED, Inputs
 from trainables.kinds import Kind
 from trainables.loading.splitting import Rows
@@ -180,7 +180,7 @@ def vectors_of(file: Path, vocabulary: Sequence[str]) -> np.ndarray:
 def _lines(file: Path) -> Iterator[tuple[int, bytes, bytes]]:
     """The number of each line, from 1, its word and its numbers; a word may have spaces."""
     width = 0
-    with open_given("vectors", file) as opened:
+    with open_data_file("vectors", file) as opened:
         first = opened.readline(MOST_LINE).split()
         has_sizes = len(first) == 2 and all(map(bytes.isdigit, first))
         opened.seek(0)

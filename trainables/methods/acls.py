@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
-from trainables.at_once import cross_entropy, mean
 from trainables.fields import choice, number
 from trainables.method import Method
+from trainables.vectorized import cross_entropy, mean
 
 
 def acls_loss(

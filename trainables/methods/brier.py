@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
-from trainables.at_once import mean
 from trainables.method import Method
+from trainables.vectorized import mean
 
 
 def brier_loss(logits: Tensor, targets: Tensor) -> Tensor:

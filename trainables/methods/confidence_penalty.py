@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from trainables.at_once import cross_entropy, mean
 from trainables.fields import number
 from trainables.method import Method
 from trainables.methods.shared.entropy import entropy
+from trainables.vectorized import cross_entropy, mean
 
 
 def confidence_penalty_loss(logits: Tensor, targets: Tensor, weight: float | Tensor) -> Tensor:

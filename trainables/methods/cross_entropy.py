@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from trainables.at_once import cross_entropy
 from trainables.method import Method
+from trainables.vectorized import cross_entropy
 
 
 def cross_entropy_loss(logits: Tensor, targets: Tensor) -> Tensor:

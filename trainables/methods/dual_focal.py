@@ -6,10 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from trainables.at_once import mean
 from trainables.fields import number
 from trainables.method import Method, require_labels
 from trainables.methods.focal import others_of
+from trainables.vectorized import mean
 
 
 def dual_focal_loss(logits: Tensor, labels: Tensor, gamma: float | Tensor) -> Tensor:

@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from trainables.at_once import mean
 from trainables.fields import number
 from trainables.method import Method, require_labels
+from trainables.vectorized import mean
 
 LOWEST = -1e30  # in place of -inf, so that a logit without rivals has a finite gradient
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from trainables.at_once import cross_entropy
 from trainables.fields import number
 from trainables.method import Method
+from trainables.vectorized import cross_entropy
 
 EPSILON = 1e-7  # as in the released code
 

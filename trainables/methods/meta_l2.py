@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from trainables.at_once import cross_entropy
 from trainables.method import State, Task
 from trainables.methods.shared.lookahead import Forward, LookaheadMethod, Parameters
+from trainables.vectorized import cross_entropy
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from trainables.at_once import cross_entropy
 from trainables.metrics.shared.parts import in_parts, slices
+from trainables.vectorized import cross_entropy
 
 METRICS = {
     "accuracy": {"place": 1, "stored": True, "kind": "fraction", "better": "higher",

@@ -12,9 +12,15 @@ import pyarrow as pa
 
 from trainables.data.shared.columns import Columns, CsvColumns, ParquetColumns, whole
 from trainables.data.shared.groups import group_column
-from trainables.files.beside import nearest_file
+from trainables.files.nearest_file import nearest_file
 from trainables.machine import memory
-from trainables.outputs.given import class_numbers, finite, numbers_in, numbers_of, refuse_negative
+from trainables.outputs.array_checks import (
+    class_numbers,
+    finite,
+    numbers_in,
+    numbers_of,
+    refuse_negative,
+)
 from trainables.problems import FieldError
 
 WANTED = "Give `label`, and `logit_0`, `logit_1`, ... or `prob_0`, `prob_1`, ..."

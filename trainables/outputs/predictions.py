@@ -14,7 +14,7 @@ from trainables import metrics
 from trainables.files.arrays import array_headers, read_arrays, write_arrays
 from trainables.groups import renumbered
 from trainables.kinds import count_of
-from trainables.outputs.given import (
+from trainables.outputs.array_checks import (
     array_of,
     class_numbers,
     finite,

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from trainables import metrics
-from trainables.at_once import for_each
 from trainables.config import TrialConfig
 from trainables.loading.batches import DeviceSplit
 from trainables.loading.trial_data import TrialData
@@ -21,6 +20,7 @@ from trainables.training import program
 from trainables.training.choices import Choices
 from trainables.training.learner import Diverged, Learner, Measured, Place
 from trainables.training.modes import repeatable, to_host
+from trainables.vectorized import for_each
 
 
 class Stack:

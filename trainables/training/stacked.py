@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trainables.at_once import for_each
 from trainables.config import TrialConfig
 from trainables.loading.batches import DeviceSplit
 from trainables.method import Batch, Method, Mixed, with_class_weights
@@ -21,6 +20,7 @@ from trainables.stacks import loss_key
 from trainables.tensors import numbers, with_numbers
 from trainables.training.choices import Choices
 from trainables.training.weights import Weights
+from trainables.vectorized import for_each
 
 LAYERS = (nn.Flatten, nn.Linear, nn.ReLU, nn.Identity)
 

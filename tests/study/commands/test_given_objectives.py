@@ -19,8 +19,8 @@ from study.analysis.ranking import Ranking
 from study.python import Study as OfPython
 from study.schema.objective import Objective, read_objectives
 from study.store.files import PREDICTIONS, stored_predictions
-from study.store.seen import seen_by
 from study.store.study import StudyFolder, open_study
+from study.store.with_objectives import with_objectives
 from tests.study.command_line import here, here_apart, here_json
 from tests.study.made import OBJECTIVES, made_study, random_predictions
 from trainables.outputs.predictions import Predictions
@@ -96,7 +96,9 @@ def test_the_front_is_that_of_brute_force_over_the_csv(storage: Path, metrics: s
 
 def test_a_metric_not_recorded_is_that_of_the_stored_predictions(storage: Path) -> None:
     """Debiased by nobody's code but NumPy's: the root of the mean squared gap, bin by bin."""
-    study = seen_by(open_study("small", str(storage)), read_objectives("accuracy,rmsce", "here"))
+    study = with_objectives(
+        open_study("small", str(storage)), read_objectives("accuracy,rmsce", "here")
+    )
     for record in study.records():
         of = stored_predictions(study, record)
         probs = of.logits.double().softmax(-1).numpy()
@@ -150,7 +152,7 @@ def test_a_temperature_is_served_where_these_say_so(tmp_path: Path, storage: Pat
     assert given["sentences"][0] == own["sentences"][0]
     assert any(" --temperature " in command for command, _ in given["next"])
     seen = open_study("small", str(storage))
-    seen = seen_by(replace(seen, plain={**seen.plain, "serve": "raw"}), objectives)
+    seen = with_objectives(replace(seen, plain={**seen.plain, "serve": "raw"}), objectives)
     assert [one.metric for one in seen.served] == ["accuracy", "ece"]
     assert seen.serves_note == (
         "models are registered as trained (serve: raw) and have accuracy, ece;"
@@ -208,7 +210,7 @@ def test_constraints_and_who_guesses_stay_the_studys_own(tmp_path: Path) -> None
     recorded = study.recorded.to_plain()
     file = study.directory / "study.yaml"
     file.write_text(strict_yaml.dump({**plain, "recorded": recorded}))
-    seen = seen_by(open_study("bound", str(tmp_path)), ACCURACY_NLL)
+    seen = with_objectives(open_study("bound", str(tmp_path)), ACCURACY_NLL)
     ranking = Ranking(seen, seen.records())
     assert [record.number for record in ranking.front] == [0, 3]
     assert {name[-1]: reason.split()[0] for name, reason in ranking.excluded.items()} == {
@@ -275,7 +277,7 @@ def test_undefined_for_the_classes_is_refused(tmp_path: Path) -> None:
     values = {"accuracy": 0.9, "ece": 0.1}
     study = made_study(tmp_path, "few", {"cross_entropy": [(values, [])]}, classes=3)
     with pytest.raises(FieldError, match="top5_accuracy is undefined for 3 classes"):
-        seen_by(study, [Objective("top5_accuracy", "maximize")])
+        with_objectives(study, [Objective("top5_accuracy", "maximize")])
 
 
 def test_in_python(storage: Path) -> None:
@@ -291,7 +293,7 @@ def test_in_python(storage: Path) -> None:
 
 def seen_rows(study: OfPython, metrics: str) -> list[dict[str, Any]]:
     of = open_study(str(study.directory), None)
-    seen = seen_by(of, read_objectives(metrics, "here"))
+    seen = with_objectives(of, read_objectives(metrics, "here"))
     return [{"trial": record.name, **record.metrics} for record in seen.records()]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from study.engine.run import _resumes
-from study.machines.heeding import last_word
+from study.machines.early_signals import last_word
 from study.schema import reading
 from study.schema.errors import SpecError
 from study.schema.recommendations import Recommended

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from study.machines import leaving, stopping
-from study.machines.heeding import last_word
-from study.machines.leaving import MARK, end_marked
+from study.machines import end_processes, stopping
+from study.machines.early_signals import last_word
+from study.machines.end_processes import MARK, end_marked
 from tests.patience import patient, wait_until
 
 # Approved as it is said; where, when and how often is asserted.
@@ -146,8 +146,8 @@ def test_a_process_that_does_not_come_back_is_ended_with_all_it_started(name: st
 def test_the_last_word_is_the_last(approved: Callable[..., None]) -> None:
     """A main thread that came back while it was ended printed its summary after it."""
     process = program("""
-        leave = stopping.leave_in_place_of_this
-        stopping.leave_in_place_of_this = lambda *how: [time.sleep(0.5), leave(*how)]
+        leave = stopping.end_all_in_place_of_this
+        stopping.end_all_in_place_of_this = lambda *how: [time.sleep(0.5), leave(*how)]
         with stop.deferred():
             while True:
                 console.print("a line")
@@ -197,15 +197,15 @@ def test_what_it_goes_on_starting_ends_with_it() -> None:
 @pytest.mark.parametrize(
     "hangs",
     [
-        "leaving.os.kill = lambda *whom: None  # it never ends",
-        "leaving.Path.read_bytes = lambda file: time.sleep(60)  # reading about it does not end",
+        "end_processes.os.kill = lambda *whom: None  # it never ends",
+        "end_processes.Path.read_bytes = lambda file: time.sleep(60)  # nor does reading",
     ],
     ids=["does not die", "cannot be read"],
 )
 def test_a_process_that_hangs_in_the_kernel_does_not_keep_this_one(hangs: str) -> None:
     source = (
-        f"import os, time\nfrom study.machines import leaving\n{hangs}\n"
-        "leaving.leave_nothing('this', [])\nos._exit(75)"
+        f"import os, time\nfrom study.machines import end_processes\n{hangs}\n"
+        "end_processes.end_all('this', [])\nos._exit(75)"
     )
     child = subprocess.Popen(["sleep", "60"], env={**os.environ, MARK: "this"})
     try:
@@ -243,7 +243,7 @@ def test_a_process_of_which_the_system_says_something_late_ends_too(
     child = subprocess.Popen(["sleep", "60"], env={**os.environ, MARK: mark})
     signalled: list[int] = []
     with monkeypatch.context() as patch:
-        patch.setattr(leaving, "READ_SECONDS", 0.05)
+        patch.setattr(end_processes, "READ_SECONDS", 0.05)
         patch.setattr(Path, "read_bytes", late)
         patch.setattr(os, "kill", lambda pid, number: signalled.append(pid))
         end_marked(mark)

@@ -17,7 +17,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from trainables.files.arrays import array_headers, read_arrays
-from trainables.files.given import open_given
+from trainables.files.data_files import open_data_file
 from trainables.files.regular import open_regular
 from trainables.problems import MOST_LISTED, FieldError, nearest
 
@@ -98,7 +98,7 @@ def _decoded(table: Any) -> Any:
 @contextmanager
 def opened_parquet(file: Path, memory: int) -> Iterator[Any]:
     """The parquet file. Raises FieldError if it is none, or `memory` bytes cannot hold it."""
-    open_given("path", file).close()
+    open_data_file("path", file).close()
     try:
         with pq.ParquetFile(file) as source:
             _check_footer(file, source.metadata, memory)
@@ -184,7 +184,7 @@ class CsvColumns(Columns):
 
     def _header(self) -> bytes:
         """The first line. Raises FieldError for one that is too long."""
-        with open_given("path", self.file) as file:
+        with open_data_file("path", self.file) as file:
             header = file.readline(MOST_HEADER + 1)
         if len(header) > MOST_HEADER:
             found = f"{self.file} has a header of more than {MOST_HEADER / 2**20:g} MB"

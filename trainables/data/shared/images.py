@@ -30,7 +30,7 @@ from trainables.data.shared.orientation import (
 from trainables.data.shared.splits import limit_notes, limited
 from trainables.dataset import Dataset, Header, Progress, RawData, RawSplit, Rows, nothing
 from trainables.fields import number, path_text
-from trainables.files.given import bytes_of
+from trainables.files.data_files import bytes_of
 from trainables.machine import memory
 from trainables.plain import Value
 from trainables.problems import FieldError

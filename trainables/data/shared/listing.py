@@ -7,7 +7,7 @@ import numpy as np
 
 from trainables.data.shared.groups import Grouped
 from trainables.dataset import Rows, Words
-from trainables.files.given import digest_of
+from trainables.files.data_files import digest_of
 
 
 class Labels(NamedTuple):

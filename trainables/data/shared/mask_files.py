@@ -31,7 +31,7 @@ from trainables.data.shared.orientation import digest_with
 from trainables.data.shared.splits import limit_notes, limited
 from trainables.dataset import Dataset, Header, Progress, RawData, RawSplit, Rows, Samples, nothing
 from trainables.fields import number, path_text
-from trainables.files.given import bytes_of
+from trainables.files.data_files import bytes_of
 from trainables.plain import Value
 from trainables.problems import FieldError
 

@@ -13,7 +13,7 @@ from PIL import Image, ImageOps
 
 from trainables.data.shared.images import Size, opened, sides
 from trainables.data.shared.orientation import orientation_of, turned, upright_size
-from trainables.files.given import lines_of
+from trainables.files.data_files import lines_of
 from trainables.kinds import count_of
 from trainables.problems import FieldError
 

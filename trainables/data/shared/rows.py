@@ -35,7 +35,7 @@ from trainables.data.shared.splits import (
 )
 from trainables.dataset import Dataset, Header, Progress, RawData, RawSplit, Rows, Samples, nothing
 from trainables.fields import number, path_text, setting
-from trainables.files.given import digest_of
+from trainables.files.data_files import digest_of
 from trainables.kinds import unit_of
 from trainables.plain import Value
 from trainables.problems import FieldError, nearest

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from trainables.fields import choice, file_text
+from trainables.files.data_files import open_data_file
 from trainables.files.digest import known_digest
-from trainables.files.given import open_given
 from trainables.files.regular import NotAFile
 from trainables.files.saved import weights_problem
 from trainables.model import Model, Network, Origin
@@ -163,7 +163,7 @@ def digest_of(file: Path) -> str:
 
 def read_state(file: Path) -> State:
     """The weights in a file, read as data, without code. Raises FieldError."""
-    with open_given("weights", file) as opened:
+    with open_data_file("weights", file) as opened:
         problem = None if file.suffix == ".safetensors" else weights_problem(opened)
     if problem is not None:
         raise FieldError("weights", f"{file} {problem}", "Save the network's state_dict() anew.")

@@ -19,7 +19,7 @@ MOST_LIST = 64 * 2**20  # of a list of names
 MOST_LINE = 2**20  # of a line: a vector of 50,000 numbers, a tree of 50,000 words
 
 
-def open_given(field: str, file: Path, most: int | None = None) -> File:
+def open_data_file(field: str, file: Path, most: int | None = None) -> File:
     """The regular file, opened to read. most: bytes it may have. Raises FieldError."""
     with _errors_of(field, file):
         return open_regular(file, most)
@@ -27,7 +27,7 @@ def open_given(field: str, file: Path, most: int | None = None) -> File:
 
 def bytes_of(field: str, file: Path, most: int = MOST_IMAGE) -> bytes:
     """The bytes of the file. Raises FieldError."""
-    with open_given(field, file, most) as opened, _errors_of(field, file):
+    with open_data_file(field, file, most) as opened, _errors_of(field, file):
         return opened.read(most)
 
 
@@ -39,7 +39,7 @@ def digest_of(field: str, file: Path, digest: Callable[[Path], str] = file_diges
 
 def lines_of(field: str, file: Path, most: int | None = MOST_LIST) -> Iterator[tuple[int, str]]:
     """The number of each line, from 1, and its text without spaces around it. Raises FieldError."""
-    with open_given(field, file, most) as opened:
+    with open_data_file(field, file, most) as opened:
         for number, line in byte_lines(field, file, opened):
             try:
                 yield number, line.decode("utf-8-sig" if number == 1 else "utf-8").strip()

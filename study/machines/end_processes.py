@@ -19,7 +19,7 @@ READ_SECONDS = 0.5
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def leave_nothing(mark: str, folders: Iterable[str]) -> None:
+def end_all(mark: str, folders: Iterable[str]) -> None:
     """End the processes with the mark and remove the folders, in KILL_SECONDS at most."""
 
     def leave() -> None:
@@ -76,8 +76,8 @@ def _signal_others(mark: str, known: set[int], late: list[threading.Thread]) -> 
     return bool(signalled)
 
 
-def leave_in_place_of_this(code: int, mark: str, folders: Iterable[str]) -> None:
-    """`leave_nothing`, then exit with the code, as a program in place of this one: no thread of
+def end_all_in_place_of_this(code: int, mark: str, folders: Iterable[str]) -> None:
+    """`end_all`, then exit with the code, as a program in place of this one: no thread of
     this one goes on, which could start another process behind our back."""
     words = ["-I", "-S", __file__, str(code), mark, *folders]
     # That program inherits this thread's mask: no further signal ends it midway.
@@ -88,5 +88,5 @@ def leave_in_place_of_this(code: int, mark: str, folders: Iterable[str]) -> None
 
 
 if __name__ == "__main__":
-    leave_nothing(sys.argv[2], sys.argv[3:])
+    end_all(sys.argv[2], sys.argv[3:])
     os._exit(int(sys.argv[1]))

@@ -17,7 +17,7 @@ from study.store.ledger import Ledger, open_storage
 from study.store.study import StudyFolder, open_study
 from study.tracking.artifacts import log_answer
 from study.tracking.projection import sync
-from study.tracking.standing import LONGEST, listed
+from study.tracking.study_summary import LONGEST, listed
 from tests.study.made import Trial, asked, made_study, random_predictions
 from tests.study.tracking.test_writer import content
 from trainables.files.digest import file_digest

@@ -13,7 +13,7 @@ import numpy as np
 from torch import Tensor
 
 from trainables.kinds import count_of
-from trainables.outputs.given import array_of, numbers_of, refuse_other_order
+from trainables.outputs.array_checks import array_of, numbers_of, refuse_other_order
 from trainables.outputs.predictions import Predictions
 from trainables.problems import FieldError, nearest
 

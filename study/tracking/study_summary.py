@@ -46,7 +46,7 @@ class Standing:
         return {tag: YES if trial in names else "" for tag, names in self.marked.items()}
 
 
-def standing_of(study: StudyFolder, records: Trials) -> Standing | None:
+def summary_of(study: StudyFolder, records: Trials) -> Standing | None:
     """The front by the study's own objectives; None of a confirmation, which selects nothing."""
     if study.confirms is not None:
         return None

@@ -1,7 +1,8 @@
 """Signals that come before a command can stop in order, while Python imports, or after its last
 word.
 
-Of the standard library alone: an entry point calls `heed` before it imports anything else.
+Of the standard library alone: an entry point calls `handle_early_signals` before it imports
+anything else.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
-from study.machines.leaving import SIGNALS
+from study.machines.end_processes import SIGNALS
 
 TRAINING = ("run", "confirm", "reproduce")  # the commands that another try resumes
 INTERRUPTED = 75
 _decided = False  # whether the command's exit code is
 
 
-def heed(arguments: Sequence[str]) -> None:
+def handle_early_signals(arguments: Sequence[str]) -> None:
     """Have a command that trains end with INTERRUPTED by a signal, until `Ending` listens itself.
 
     What is ignored (nohup) stays ignored. Until Python runs this, a signal has its usual effect.
@@ -60,8 +61,7 @@ def last_word(by: str, resume: str | None = None) -> str:
 
 
 def code_is_decided() -> None:
-    """From now on `heed` ignores signals: the command ends anyway, with the exit code that it
-    has."""
+    """From now on signals are ignored: the command ends anyway, with the exit code that it has."""
     global _decided
     if not _decided:
         atexit.register(_ignore_signals)

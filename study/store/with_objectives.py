@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from study.schema.matters import read_matters
 from study.schema.objective import Objective, read_objectives
 from study.store.files import PREDICTIONS, lost_predictions, stored_predictions
-from study.store.given import Given
 from study.store.openings import Tested, predictions_of
+from study.store.other_objectives import OtherObjectives
 from study.store.study import StudyFolder
 from study.store.trials import TrialRecord
 from trainables import metrics
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 ByLabel = dict[str, dict[int, Tested]]  # test results, by label and number
 
 
-def seen_by(study: StudyFolder, objectives: str | Sequence[Objective] | None) -> StudyFolder:
+def with_objectives(
+    study: StudyFolder, objectives: str | Sequence[Objective] | None
+) -> StudyFolder:
     """The study as if it had these objectives; itself for None, or where it has just these.
 
     objectives: also as `--objectives` has them. A trial that lacks one and whose predictions are
@@ -68,7 +70,7 @@ def seen_by(study: StudyFolder, objectives: str | Sequence[Objective] | None) ->
             if record.name in lost:
                 because = f"it was not recorded, and {PREDICTIONS} {lost[record.name]}"
             left_out[record.name] = f"{', '.join(absent)}: {because}"
-    return replace(study, given=Given(given, study.own_objectives, known, left_out))
+    return replace(study, given=OtherObjectives(given, study.own_objectives, known, left_out))
 
 
 def check_given_matters(study: StudyFolder) -> None:

@@ -32,8 +32,8 @@ SCRIPT = "import calstudy; calstudy.main()"
 # What a run does, in short; its interpreter then ends slowly.
 ENDING = """
 import atexit, sys
-from study.machines.heeding import heed
-heed(["run"])
+from study.machines.early_signals import handle_early_signals
+handle_early_signals(["run"])
 from study.machines.stopping import Ending
 from study.terminal.console import console, errors
 def slowly():

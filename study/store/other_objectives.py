@@ -13,7 +13,7 @@ LEFT_OUT = "left out"
 
 
 @dataclass(frozen=True)
-class Given:
+class OtherObjectives:
     """objectives: those given. own: the study's, which it searched and stopped for.
 
     measured: metrics that trials did not record, by trial. left_out: why a complete trial has no
@@ -67,7 +67,7 @@ def listed(objectives: Sequence[Objective]) -> str:
     return ", ".join(one.metric for one in objectives)
 
 
-def selected_by_hand(given: Given) -> str:
+def selected_by_hand(given: OtherObjectives) -> str:
     """What is said of a model that was named after an answer by these objectives."""
     return (
         f"selected by hand for {listed(given.objectives)}, given afterwards; the study searched and"
