@@ -246,12 +246,14 @@ def lent_to(freedom: float) -> float:
 
 def mean_variance(known: Sequence[tuple[float, float]], power: float) -> float:
     """The power mean of variances, each with its degrees of freedom: arithmetic with power 1, near
-    0 almost geometric. Unbiased where all are equal and normal.
+    0 almost geometric. Of many normal samples with one variance, it is that variance.
     """
     total = sum(freedom for freedom, _ in known)
     mean = sum(freedom * variance**power for freedom, variance in known) / total
     bias = sum(
-        freedom * (2 / freedom) ** power * math.gamma(freedom / 2 + power) / math.gamma(freedom / 2)
+        freedom
+        * (2 / freedom) ** power
+        * math.exp(math.lgamma(freedom / 2 + power) - math.lgamma(freedom / 2))
         for freedom, _ in known
     )
     return float((mean * total / bias) ** (1 / power))

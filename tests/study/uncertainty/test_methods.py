@@ -93,13 +93,14 @@ def test_a_method_that_always_trains_the_same_network_lends_no_variance():
 
 
 @pytest.mark.parametrize("power", [1.0, 0.5, 2 / 11])
-def test_a_mean_of_variances_is_unbiased_where_they_are_equal(power):
+def test_a_mean_of_many_equal_variances_is_that_variance(power):
     """And arithmetic with power 1, weighted by degrees of freedom."""
     freedom = np.array([2, 4, 11] * 400)
     drawn = 3.0 * np.random.default_rng(0).chisquare(freedom, (300, 1200)) / freedom
     found = [mean_variance([*zip(freedom, row, strict=True)], power) for row in drawn]
     assert np.mean(found) == approx(3.0, rel=0.01)
     assert mean_variance([(2, 1.0), (6, 3.0)], 1.0) == approx(2.5)
+    assert mean_variance([(5000, 3.0)], power) == approx(3.0, rel=1e-3)
 
 
 def test_of_twelve_seeds_a_noisy_method_hardly_widens_the_others_intervals():
