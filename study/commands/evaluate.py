@@ -166,9 +166,9 @@ def evaluate(
 ) -> None:
     """Measure any model's predictions, or compare those of two models.
 
-    FILE is a csv or parquet file, or an npz. By default its columns are label, and logit_0,
-    logit_1, ... or prob_0, prob_1, ..., of an npz the arrays labels [N], and logits or probs
-    [N, K], of maps [N, H, W] and [N, K, H, W]; --label, --probs, --logits and --score name others.
+    FILE is a csv or parquet file, or an npz. Its columns are label, and logit_0, logit_1, ... or
+    prob_0, prob_1, ...; --label, --probs, --logits and --score name others. An npz has the arrays
+    labels [N], and logits or probs [N, K]; of maps [N, H, W], and [N, K, H, W].
     If labels are words, * in the pattern matches the class. If they are numbers, classes count from
     0, in the order of the columns' numbers. `group` (npz: groups), or the column of --group, says
     which samples belong together.
