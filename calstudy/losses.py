@@ -7,24 +7,25 @@ one's own: each is named as its method. docs/reference/methods.md has their sour
 `losses.pyi` lists them, for type checkers too.
 """
 
-import re
+import ast
 from importlib import import_module
 from pathlib import Path
 
-_LISTED = re.findall(
-    r"^from trainables\.methods\.(\w+) import (\w+) as (\w+)$",
-    Path(__file__).with_suffix(".pyi").read_text(),
-    re.MULTILINE,
-)
-_PLACES = {name: (method, function) for method, function, name in _LISTED}
+_STUB = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+_PLACES = {
+    str(each.asname): (str(line.module), each.name)
+    for line in _STUB.body
+    if isinstance(line, ast.ImportFrom)
+    for each in line.names
+}
 __all__ = [*_PLACES]
 
 
 def __getattr__(name: str) -> object:
     if name not in _PLACES:
         raise AttributeError(f"module 'calstudy.losses' has no attribute '{name}'")
-    method, function = _PLACES[name]
-    return getattr(import_module(f"trainables.methods.{method}"), function)
+    module, function = _PLACES[name]
+    return getattr(import_module(module), function)
 
 
 def __dir__() -> list[str]:

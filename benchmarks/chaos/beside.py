@@ -330,18 +330,28 @@ def play(name: str, fault: Callable[[Round], None], rng: random.Random) -> Found
     with tempfile.TemporaryDirectory(prefix="beside-", ignore_cleanup_errors=True) as folder:
         directory = Path(folder)
         server = MlflowServer(directory, {})
-        server.start()
-        one = Round(name, directory, server, rng)
+        one: Round | None = None
         try:
+            server.start()
+            one = Round(name, directory, server, rng)
             one.start()
             one.until_training()
             fault(one)
             again, well = one.finish()
             return _found(one, again, well)
         finally:
-            end_marked(one.mark)
-            one.proxy.close()
-            server.kill()
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            if one is not None:
+                end_marked(one.mark)
+                one.proxy.close()
+            if server.process is not None:
+                server.kill()
+            signal.signal(signal.SIGTERM, _end)
+
+
+def _end(*_: Any) -> None:
+    """A round cleans up after itself."""
+    sys.exit(128 + signal.SIGTERM)
 
 
 def _found(one: Round, again: int, well: bool) -> Found:
@@ -398,7 +408,7 @@ def main() -> None:
     if options.program:
         PROGRAMS[options.program](options.directory, options.url)
         return
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # a round cleans up
+    signal.signal(signal.SIGTERM, _end)
     rng = random.Random(options.seed)
     print(f"seed {options.seed}; {TRIALS} trials of {EPOCHS} epochs each time")
     print(f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}", flush=True)

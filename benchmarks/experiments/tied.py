@@ -3,7 +3,7 @@ a table of docs/why/how-certain.md.
 
     python -m benchmarks.experiments.tied --tables 5000  # half an hour on one core; Markdown
 
-Each simulated table has k methods of two or three seeds, measured on the same samples. Normal
+Each simulated table has k methods of three seeds (`--seeds`), measured on the same samples. Normal
 values first: methods with equal spreads between seeds, very unequal ones (factors of e to the
 power of a standard normal), or one method 3 or 10 times noisier than the others; the samples add
 little, or as much as the seeds do. Then, in a fifth as many tables, networks with logits: the

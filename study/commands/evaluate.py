@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from study.evaluation.evaluation import Evaluation
     from study.evaluation.files import Columns
     from study.evaluation.measure import Say
-    from study.evaluation.user_predictions import Given
+    from study.evaluation.user_predictions import UserPredictions
     from study.uncertainty.calibrators import Rows
     from trainables.outputs.predictions import Normalized, Predictions
 
@@ -278,13 +278,13 @@ def _found(asked: Request, say: Say) -> Found:
     return Found(own, other, between, post_hoc, apart)
 
 
-def _read(asked: Request, file: Path) -> Given:
+def _read(asked: Request, file: Path) -> UserPredictions:
     from study.evaluation.files import read
 
     return read(file, asked.columns, asked.ignore, _normalized(asked, file))
 
 
-def _read_other(asked: Request, file: Path, own: Given) -> Given:
+def _read_other(asked: Request, file: Path, own: UserPredictions) -> UserPredictions:
     """The other file, its classes and its rows in the order of our own."""
     from study.evaluation.comparison import paired
 

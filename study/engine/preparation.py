@@ -133,7 +133,8 @@ def _check_batch(
     spec: StudySpec, prepared: Prepared, file_name: str, begun: Iterable[str] = ()
 ) -> None:
     """Raise SpecError if a batch would need more samples than there are to train on. begun: labels
-    of a study that has trials, which keep their batches."""
+    that have trials, which keep their batches. Imports no code of one's own: where a study is
+    opened, its copy of that is in use, which lacks what the new file adds."""
     for variant in spec.variants:
         if variant.label in begun:
             continue

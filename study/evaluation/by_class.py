@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from study.evaluation.user_predictions import Given
+from study.evaluation.user_predictions import UserPredictions
 from study.uncertainty.consistency import calibrated_sums
 from study.uncertainty.intervals import intervals, percentile, wilson
 from study.uncertainty.resampling import BINS, Draws, Floats, SampleTerms, mass_starts
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 NONE = (math.nan, math.nan)
 
 
-def table(given: Given, level: float | None, resamples: int) -> pandas.DataFrame:
+def table(given: UserPredictions, level: float | None, resamples: int) -> pandas.DataFrame:
     """A row for each class, with the columns
 
     class, samples (with this label), predicted (as it); recall and precision; excess: its mean

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from study.evaluation.user_predictions import Given, texts_of
+from study.evaluation.user_predictions import UserPredictions, texts_of
 from study.schema.matters import matters_in
 from study.uncertainty.bootstrap import resampled_names, side_of
 from study.uncertainty.forms import finite, signed_ends
@@ -94,8 +94,8 @@ class Comparison:
 
 
 def compare(
-    one: Given,
-    other: Given,
+    one: UserPredictions,
+    other: UserPredictions,
     numbers: tuple[Numbers, Numbers],
     names: Sequence[str],
     level: float,
@@ -125,7 +125,9 @@ def compare(
     return Comparison(ordered, len(both[0].labels), level, why_none)
 
 
-def paired(one: Given, other: Given, id: tuple[Any, Any] | None = None) -> Given:
+def paired(
+    one: UserPredictions, other: UserPredictions, id: tuple[Any, Any] | None = None
+) -> UserPredictions:
     """The other with its classes and, where both have ids, its samples in the order of `one`.
 
     Raises as `compare`.
@@ -163,7 +165,7 @@ def _resampled(
     return found
 
 
-def _ids(values: Any, given: Given) -> tuple[str, ...]:
+def _ids(values: Any, given: UserPredictions) -> tuple[str, ...]:
     ids = tuple(texts_of(array_of("id", values).reshape(-1)).tolist())
     samples = len(given.predictions.labels)
     if len(ids) != samples:
@@ -190,7 +192,7 @@ def _places(ids: Sequence[str], others: Sequence[str]) -> list[int]:
     return [place[one] for one in ids]
 
 
-def _check_same(first: Given, second: Given) -> None:
+def _check_same(first: UserPredictions, second: UserPredictions) -> None:
     mend = "Give both the same samples in one order, or pair them by an id."
     sizes = [len(each.predictions.labels) for each in (first, second)]
     if sizes[0] != sizes[1]:

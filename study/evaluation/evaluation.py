@@ -11,7 +11,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from study.evaluation.measure import BINS, Advice, Numbers, Say, measure
-from study.evaluation.user_predictions import Given, given
+from study.evaluation.user_predictions import UserPredictions, given
 from study.uncertainty.forms import finite, floor_text, value_text
 from study.uncertainty.intervals import LEVEL, Floor, percent
 from study.uncertainty.resampling import known_groups
@@ -46,7 +46,7 @@ class Evaluation:
     `print` it, show it in a notebook, or read `metrics`, `temperature` and `sentence`.
     """
 
-    given: Given
+    given: UserPredictions
     names: tuple[str, ...]  # of the metrics asked for, without `ts_`
     numbers: Numbers
     level: float | None  # of the intervals; None: none were asked for
@@ -234,7 +234,7 @@ def evaluate(
 
 
 def evaluated(
-    brought: Given,
+    brought: UserPredictions,
     names: Sequence[str],
     level: float | None,
     bins: int = BINS,

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from study.evaluation.user_predictions import Given, given, of_one_class, texts_of
+from study.evaluation.user_predictions import UserPredictions, given, of_one_class, texts_of
 from trainables.data.shared.columns import MOST_NAMES, NUMBER, TRUTH, whole
 from trainables.data.shared.groups import group_column
 from trainables.files.arrays import array_headers, read_arrays
@@ -61,7 +61,7 @@ class Columns:
 
 def read(
     path: Path, columns: Columns, ignore: str | None = None, normalized: Normalized | None = None
-) -> Given:
+) -> UserPredictions:
     """The predictions of a csv, parquet or npz file. Raises FieldError.
 
     ignore: the label of samples that do not count. normalized: as in `as_probs`.
@@ -75,7 +75,9 @@ def read(
             own = Predictions.load(path, normalized)
             names = tuple(map(str, range(own.logits.shape[1])))
             divided = "logits" if own.probs is None else "log-probabilities"
-            return Given(own, names, divided=divided, notes=tuple(of_one_class(own, names)))
+            return UserPredictions(
+                own, names, divided=divided, notes=tuple(of_one_class(own, names))
+            )
     if is_table:
         return told(path, lambda: _of_table(path, columns, ignore, normalized))
     return _of_arrays(path, columns, ignore, normalized)
@@ -95,7 +97,7 @@ def _is_ours_alone(path: Path) -> bool:
 
 def _of_arrays(
     path: Path, columns: Columns, ignore: str | None, normalized: Normalized | None
-) -> Given:
+) -> UserPredictions:
     arrays = read_arrays(path, WANTED, working=WORKING)
     kind, name = columns.scores or (("logits",) * 2 if "logits" in arrays else ("probs",) * 2)
     wanted = {"scores": name, "labels": columns.label or "labels"}
@@ -120,7 +122,7 @@ def _of_arrays(
 
 def _of_table(
     path: Path, columns: Columns, ignore: str | None, normalized: Normalized | None
-) -> Given:
+) -> UserPredictions:
     source = open_columns(path)
     names = list(source.schema().names)
     kind, said = columns.scores or ("logits" if "logit_0" in names else "probs", "")
@@ -264,7 +266,7 @@ def _checked(
     columns: Columns,
     ignore: str | None,
     normalized: Normalized | None,
-) -> Given:
+) -> UserPredictions:
     """What was read, as Python's `evaluate` checks it; its errors name the file."""
     scores = found.pop("scores")
     if kind == "score":

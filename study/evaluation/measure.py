@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from study.evaluation.user_predictions import Given
+from study.evaluation.user_predictions import UserPredictions
 from study.evaluation.weighted import check_weighted, weighted_intervals, weighted_values
 from study.uncertainty.bootstrap import intervals_of, measured
 from study.uncertainty.forms import difference_text, value_text
@@ -95,7 +95,7 @@ def resamples_for(samples: int, level: float = LEVEL) -> int:
 
 
 def measure(
-    given: Given,
+    given: UserPredictions,
     names: Sequence[str],
     level: float | None = LEVEL,
     bins: int = BINS,
@@ -118,7 +118,7 @@ def measure(
 
 
 def _weighted(
-    given: Given,
+    given: UserPredictions,
     weights: np.ndarray,
     names: Sequence[str],
     level: float,
@@ -136,7 +136,7 @@ def _weighted(
 
 
 def _unweighted(
-    given: Given,
+    given: UserPredictions,
     names: Sequence[str],
     level: float,
     bins: int,

@@ -24,7 +24,7 @@ UNNAMED = (
 
 
 @dataclass(frozen=True)
-class Given:
+class UserPredictions:
     """Predictions [N, K], the names of the K classes, and of each sample its id and weight, if any.
 
     divided: what a temperature divides. notes: what was taken for what, in sentences.
@@ -42,7 +42,7 @@ class Given:
         """`3 classes, cat to eel`."""
         return f"{len(self.classes)} classes, {self.classes[0]} to {self.classes[-1]}"
 
-    def in_order_of(self, classes: Sequence[str]) -> Given:
+    def in_order_of(self, classes: Sequence[str]) -> UserPredictions:
         """The same with the columns of these classes. Raises FieldError for other classes."""
         if self.classes == tuple(classes):
             return self
@@ -54,7 +54,7 @@ class Given:
         scores = self.scores[:, order]
         return self._with(scores, numbers, self.predictions.groups, tuple(classes))
 
-    def in_rows(self, rows: Sequence[int], ids: tuple[str, ...]) -> Given:
+    def in_rows(self, rows: Sequence[int], ids: tuple[str, ...]) -> UserPredictions:
         """The same with the samples in this order, and their ids."""
         own = self.predictions
         groups = None if own.groups is None else own.groups[rows]
@@ -72,7 +72,9 @@ class Given:
         own = self.predictions
         return own.logits if own.probs is None else own.probs
 
-    def _with(self, scores: Tensor, labels: Any, groups: Any, classes: tuple[str, ...]) -> Given:
+    def _with(
+        self, scores: Tensor, labels: Any, groups: Any, classes: tuple[str, ...]
+    ) -> UserPredictions:
         given: dict[str, Any] = {self.kind: scores, "labels": labels, "groups": groups}
         return replace(self, predictions=Predictions.of(**given), classes=classes)
 
@@ -87,7 +89,7 @@ def given(
     weights: Any = None,
     ids: Any = None,
     ignore: str | None = None,
-) -> Given:
+) -> UserPredictions:
     """Check what was given. ignore: the label of samples that do not count. Raises FieldError.
 
     labels [N] with probs or logits [N, K]; of two classes also probs [N] of the second; of maps
@@ -128,7 +130,7 @@ def given(
     except FieldError as error:
         raise error.at(kind) if error.path == "Predictions" else error from None
     names = names or tuple(map(str, range(columns)))
-    return Given(
+    return UserPredictions(
         made,
         names,
         None if ids_of is None else tuple(texts_of(ids_of).tolist()),

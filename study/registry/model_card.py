@@ -85,6 +85,8 @@ def card(facts: Facts, name: str, answer: Answer | None = None) -> str:
         "calibrated": calibrator_line(facts),
         "name": name,
         "answer": answer,
+        # A reader has no storage for commands; what a temperature does is in the table.
+        "reasons": [part for part in answer.why if "`calstudy " not in part.text] if answer else [],
         "uri": f"models:/{name}/VERSION",
         "kind": facts.get("kind", "image"),
         "noun": NOUNS[facts.get("kind", "image")],
@@ -119,7 +121,9 @@ def shown(card: str) -> str:
     """The card as the registry keeps it: whole lines, and where the others are."""
     if len(card) <= LONGEST_DESCRIPTION:
         return card
-    return card[: LONGEST_DESCRIPTION - len(REST)].rpartition("\n")[0].rstrip() + REST
+    kept = card[: LONGEST_DESCRIPTION - len(REST)].rpartition("\n")[0].rstrip()
+    whole, _, last = kept.rpartition("\n")
+    return (whole.rstrip() if last.startswith("#") else kept) + REST
 
 
 def _measured_in(facts: Facts) -> list[str]:

@@ -43,8 +43,8 @@ from trainables.metrics import CONVENTION, describe
 from trainables.plugins import name_of
 
 Plain = dict[str, Any]
-# Settings of each training with a place of their own on the page; seeds and folders have none.
-NAMED = {"data", "model", "optimizer", "epochs", "batch_size", "result", "seed", "extensions"}
+# Settings of each training that have a place of their own on the page; a folder needs none.
+NAMED = ("epochs", "batch_size", "result", "extensions")
 
 
 def gather(
@@ -219,9 +219,7 @@ def _facts(study: StudyFolder) -> list[list[str]]:
     recorded = study.recorded
     early = study.spec.early_stopping
     changed = study.spec.changed_settings()
-    others = [
-        f"; {key} {strict_yaml.one_line(changed[key])}" for key in changed if key not in NAMED
-    ]
+    others = [f"; {key} {str(changed[key]).lower()}" for key in changed if key not in NAMED]
     return [
         ["Data", _settings(plain["data"])],
         ["Classes", f"{len(recorded.classes):,}"],

@@ -31,12 +31,13 @@ def as_code(value: str) -> Markdown:
 
 
 def as_sentence(ours: str) -> Markdown:
-    """A sentence of ours, in which code stands between backticks."""
+    """A sentence of ours, in which code stands between single backticks. One in which others do,
+    as of a file's name, has no code."""
     parts = ours.split("`")
-    if not len(parts) % 2:
+    if len(parts) % 2 == 0 or "" in parts[1::2]:
         return as_text(ours)
     return Markdown(
-        "`".join(as_text(part) if at % 2 == 0 else part for at, part in enumerate(parts))
+        "".join(as_code(part) if at % 2 else as_text(part) for at, part in enumerate(parts))
     )
 
 

@@ -253,10 +253,14 @@ class StudySpec(Settings):
         return f"{before}each method's defaults are"
 
     def changed_settings(self) -> dict[str, Plain]:
-        """The settings of each training that are not the defaults, in plain values."""
-        plain = self.to_mapping()
-        usual = {each.name: each.default for each in fields(type(self))}
-        return {key: plain[key] for key in shared_keys() if plain[key] != usual[key]}
+        """The settings of each training that are not the defaults, without data, model and
+        optimizer."""
+        plain = {key: getattr(self, key) for key in shared_keys()} | {"precision": self.trained_in}
+        usual = {each.name: each.default for each in fields(TrialConfig)}
+        parts = ("data", "model", "optimizer")
+        return {
+            key: value for key, value in plain.items() if key not in parts and value != usual[key]
+        }
 
     def searches(self, label: str) -> Searches:
         """The label, as settings are tried in it."""

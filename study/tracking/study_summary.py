@@ -30,7 +30,7 @@ LONGEST = 5000  # characters of a tag's value that every server takes
 
 
 @dataclass(frozen=True)
-class Standing:
+class StudySummary:
     """The trials with each tag, in order; and the study's metrics."""
 
     marked: Mapping[str, Sequence[str]]
@@ -46,7 +46,7 @@ class Standing:
         return {tag: YES if trial in names else "" for tag, names in self.marked.items()}
 
 
-def summary_of(study: StudyFolder, records: Trials) -> Standing | None:
+def summary_of(study: StudyFolder, records: Trials) -> StudySummary | None:
     """The front by the study's own objectives; None of a confirmation, which selects nothing."""
     if study.confirms is not None:
         return None
@@ -57,7 +57,7 @@ def summary_of(study: StudyFolder, records: Trials) -> Standing | None:
         KNEE: [] if knee is None else [knee.name],
     }
     metrics = {"front_size": float(len(ranking.front)), "hypervolume": ranking.hypervolume}
-    return Standing(marked, metrics)
+    return StudySummary(marked, metrics)
 
 
 def listed(names: Iterable[str]) -> str:

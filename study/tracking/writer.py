@@ -109,7 +109,7 @@ class StudyRuns:
         with suppress(LedgerError):
             known = records or self._study.records()
             self._tag_spending(known)
-            self._log_standing(known)
+            self._log_summary(known)
         status = "FINISHED" if complete else "KILLED"
         if self._status != status:
             self._client.set_terminated(self._parent.info.run_id, status, self._ended or None)
@@ -127,16 +127,16 @@ class StudyRuns:
             tags["calstudy.budget"] = budget_line(self._study, records)
         self._log(self._parent, {}, [], tags)
 
-    def _log_standing(self, records: Trials) -> None:
+    def _log_summary(self, records: Trials) -> None:
         """Trials first: a study's own run whose tags are right has trials whose tags are."""
-        standing = summary_of(self._study, records)
-        if standing is None:
+        summary = summary_of(self._study, records)
+        if summary is None:
             return
         for name, (run_id, tags) in self._tags.items():
-            set_tags(self._client, run_id, tags, standing.tags_of(name))
+            set_tags(self._client, run_id, tags, summary.tags_of(name))
         run = self._client.get_run(self._parent.info.run_id)
-        log_values(self._client, run.info.run_id, run.data.metrics, standing.metrics)
-        set_tags(self._client, run.info.run_id, run.data.tags, standing.tags)
+        log_values(self._client, run.info.run_id, run.data.metrics, summary.metrics)
+        set_tags(self._client, run.info.run_id, run.data.tags, summary.tags)
 
     def write(self, record: TrialRecord) -> bool:
         """Write the trial's run unless it is complete; returns whether anything was missing.
@@ -241,8 +241,10 @@ class StudyRuns:
         plain = {**study.plain, "sampler": {**study.plain.get("sampler", {})}}
         plain["sampler"].pop("pending", None)  # it may change
         # What later runs cannot change: params are immutable.
-        kept = {*(keys_of_trials() & set(recorded.meaning)), "sampler", "early_stopping"}
+        meant = (keys_of_trials() & set(recorded.meaning)) - {"capture", "extensions"}
+        kept = {*meant, "sampler", "early_stopping"}
         shared = {key: plain[key] for key in plain if key in kept and plain[key] is not None}
+        shared["precision"] = recorded.meaning["precision"]  # what `auto` came to
         shared["objectives"] = ", ".join(
             f"{one.metric} {one.direction}" for one in study.objectives
         )

@@ -209,12 +209,13 @@ class Methods:
         """The variance of a difference due to seeds, and its degrees of freedom (Welch 1947).
 
         A method's variance is its own and, weighted by `lent_to`, the mean of the methods outside
-        the pair, so that two methods alone lend nothing. One whose seeds are equal on every
-        resample trains no other network: it has no variance to lend, and none to borrow.
+        the pair, so that two methods alone lend nothing. One whose seeds measure the same has no
+        variance to lend; one whose seeds do so on every resample trains no other network, and
+        borrows none.
         """
         freedom = {name: len(row.values) - 1 for name, row in self.rows.items()}
         variance = {name: float(np.var(row.values, ddof=1)) for name, row in self.rows.items()}
-        others = [name for name in self.rows if name not in pair and self.rows[name].vary]
+        others = [name for name in self.rows if name not in pair and variance[name]]
         known = [(freedom[name], variance[name]) for name in others]
         of_others = sum(each for each, _ in known)
         parts = []
@@ -241,13 +242,16 @@ def lent_to(freedom: float) -> float:
     nine on: these know their own variance, and one noisy method would widen all other intervals.
     Chosen by benchmarks/experiments/tied.py.
     """
-    return max(1.0, min(freedom / 2, 8 / freedom))
+    return max(1.0, min(freedom / 2, 8 / max(1.0, freedom)))
 
 
 def mean_variance(known: Sequence[tuple[float, float]], power: float) -> float:
     """The power mean of variances, each with its degrees of freedom: arithmetic with power 1, near
-    0 almost geometric. Of many normal samples with one variance, it is that variance.
+    0 almost geometric. Of many normal samples with one variance, it is that variance; of few a
+    little more.
     """
+    if len(known) == 1:
+        return known[0][1]
     total = sum(freedom for freedom, _ in known)
     mean = sum(freedom * variance**power for freedom, variance in known) / total
     bias = sum(

@@ -199,7 +199,7 @@ def test_other_texts_of_a_user_are_escaped_too() -> None:
     }
     said = Answer((f"Take `focal/0000` of 3 {evil}.",), (), (Part("How sure", f"Of {evil}."),))
     found = model_card.card(facts, 'it"s; <b>', said)
-    assert found.endswith("\n## How sure\nOf " + r"a\`b\|\<i\> zz." + "\n")
+    assert found.endswith("\n**How sure.** Of " + r"a\`b\|\<i\> zz." + "\n")
     assert "<i>" not in found.replace("``a`b|<i> zz``", "") and "\nzz" not in found
     assert found.startswith('# it"s; \\<b\\>: mlp trained by cross_entropy\n')
     assert r"300 samples of 3 a\`b\|\<i\> zz" in found
@@ -212,6 +212,24 @@ def test_code_in_our_sentences_stays_code() -> None:
     sentence = "Run `calstudy confirm small --pick 'ece<=0.1'` for a|b"
     assert model_card.as_sentence(sentence) == sentence.replace("a|b", r"a\|b")
     assert model_card.as_sentence("one ` alone <b>") == r"one \` alone \<b\>"
+    assert model_card.as_sentence("``x`<i>```.csv") == r"\`\`x\`\<i\>\`\`\`.csv"
+    assert model_card.as_sentence("a`\n\n<i>`b") == "a`  <i>`b"
+
+
+def test_the_card_has_the_answers_reasons_but_no_command_of_the_exporters_machine() -> None:
+    parts = (
+        Part("How sure", "On 300 samples."),
+        Part("Temperature", "`calstudy export mine --raw --storage /home/me` leaves it out."),
+    )
+    found = model_card.card(FACTS, "digits", Answer(("Take it.",), (), parts))
+    assert found.endswith("\n## Reasons, as of its registration\n**How sure.** On 300 samples.\n")
+    assert "/home/me" not in found
+
+
+def test_a_description_that_is_cut_does_not_end_with_a_heading() -> None:
+    room = model_card.LONGEST_DESCRIPTION - len(model_card.REST)
+    text = "word\n" * ((room - 20) // 5) + "\n## Next\n"
+    assert model_card.shown(text + "more " * 1000) == text.partition("\n\n##")[0] + model_card.REST
 
 
 def test_a_models_name_is_one_line() -> None:

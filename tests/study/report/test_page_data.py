@@ -197,6 +197,14 @@ def test_the_setup_leaves_out_what_is_not_set(made):
     assert facts["Optimizer"].startswith("sgd: lr 0.1") and "null" not in json.dumps(facts)
 
 
+def test_the_setup_names_each_setting_of_a_training_that_is_not_the_default(tmp_path):
+    other = make_study(tmp_path, precision="auto", seed=3, compile=True, capture="off")
+    facts = dict(gather(other, trials())["facts"])
+    assert facts["Training"] == (
+        "20 epochs, batch size 64; result: last; seed 3; compile true; capture off"
+    )
+
+
 def test_a_metric_that_is_not_resampled_is_marked(made, approved):
     study, records = made
     first = records.of("focal")[0]

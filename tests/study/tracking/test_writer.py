@@ -101,7 +101,9 @@ def test_a_trial_as_mlflow_has_it(storage: Path) -> None:
 
 
 def test_its_study_as_mlflow_has_it(storage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    study = make_study(storage, tracking="postgresql://maria@host/mlflow", result="best_nll")
+    study = make_study(
+        storage, tracking="postgresql://maria@host/mlflow", result="best_nll", precision="auto"
+    )
     sync(study, embedded_tracking(storage))
     client = MlflowClient(embedded_tracking(storage))
     (parent,) = children(client, study)[""]
@@ -113,6 +115,8 @@ def test_its_study_as_mlflow_has_it(storage: Path, monkeypatch: pytest.MonkeyPat
     assert parent.data.metrics["front_size"] == 2.0
     assert parent.data.params["model"] == "mlp" and parent.data.params["optimizer.lr"] == "0.1"
     assert parent.data.params["objectives"] == "accuracy maximize, ece minimize"
+    assert parent.data.params["precision"] == "float32" and "capture" not in parent.data.params
+    assert parent.data.params["deterministic"] == "false"
     tags = parent.data.tags
     assert (
         tags["calstudy.methods"] == "focal, label_smoothing"

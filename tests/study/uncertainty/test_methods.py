@@ -100,7 +100,8 @@ def test_a_mean_of_many_equal_variances_is_that_variance(power):
     found = [mean_variance([*zip(freedom, row, strict=True)], power) for row in drawn]
     assert np.mean(found) == approx(3.0, rel=0.01)
     assert mean_variance([(2, 1.0), (6, 3.0)], 1.0) == approx(2.5)
-    assert mean_variance([(5000, 3.0)], power) == approx(3.0, rel=1e-3)
+    assert mean_variance([(5000, 3.0)] * 2, power) == approx(3.0, rel=1e-3)
+    assert mean_variance([(1, 3.0)], power) == 3.0
 
 
 def test_of_twelve_seeds_a_noisy_method_hardly_widens_the_others_intervals():
@@ -112,6 +113,14 @@ def test_of_twelve_seeds_a_noisy_method_hardly_widens_the_others_intervals():
         for last in (quiet[0], noisy)
     ]
     assert reaches[1] / reaches[0] < 1.3
+
+
+def test_a_method_whose_seeds_measure_the_same_lends_no_variance():
+    """As five seeds with the same accuracy do: a mean that is almost geometric would be 0."""
+    quiet = [np.arange(12.0) + shift for shift in range(3)]
+    same = np.full(12, 2.0)
+    alone = without_sample_noise(*quiet)._between_seeds("0", "1")
+    assert without_sample_noise(*quiet, same)._between_seeds("0", "1") == alone
 
 
 def test_networks_that_are_equal_leave_the_noise_of_the_samples():
