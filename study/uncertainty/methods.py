@@ -74,9 +74,14 @@ class Seeds(NamedTuple):
     worlds: Worlds | None = None
 
     @property
+    def spread(self) -> float:
+        """The largest difference of two networks on the samples."""
+        return float(np.ptp(self.values))
+
+    @property
     def vary(self) -> bool:
         """Whether any two networks differ, on the samples or on a resample of them."""
-        return bool(np.ptp(self.values) or np.ptp(self.resampled, axis=0).any())
+        return bool(self.spread or np.ptp(self.resampled, axis=0).any())
 
 
 class _Parts(NamedTuple):
@@ -215,7 +220,7 @@ class Methods:
         """
         freedom = {name: len(row.values) - 1 for name, row in self.rows.items()}
         variance = {name: float(np.var(row.values, ddof=1)) for name, row in self.rows.items()}
-        others = [name for name in self.rows if name not in pair and variance[name]]
+        others = [name for name, row in self.rows.items() if name not in pair and row.spread]
         known = [(freedom[name], variance[name]) for name in others]
         of_others = sum(each for each, _ in known)
         parts = []

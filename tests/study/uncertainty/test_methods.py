@@ -118,7 +118,7 @@ def test_of_twelve_seeds_a_noisy_method_hardly_widens_the_others_intervals():
 def test_a_method_whose_seeds_measure_the_same_lends_no_variance():
     """As five seeds with the same accuracy do: a mean that is almost geometric would be 0."""
     quiet = [np.arange(12.0) + shift for shift in range(3)]
-    same = np.full(12, 2.0)
+    same = np.full(12, 0.1)  # whose mean is rounded
     alone = without_sample_noise(*quiet)._between_seeds("0", "1")
     assert without_sample_noise(*quiet, same)._between_seeds("0", "1") == alone
 
