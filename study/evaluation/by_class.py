@@ -12,7 +12,7 @@ import torch
 from study.evaluation.user_predictions import UserPredictions
 from study.uncertainty.consistency import calibrated_sums
 from study.uncertainty.intervals import intervals, percentile, wilson
-from study.uncertainty.resampling import BINS, Draws, Floats, SampleTerms, mass_starts
+from study.uncertainty.resampling import BINS, SUMMED, Draws, Floats, SampleTerms, mass_starts
 from study.uncertainty.worlds import Resampled
 from trainables.metrics.binned import equal_width_index
 from trainables.problems import FieldError
@@ -101,11 +101,12 @@ def _error(
     groups = None if draws is None else draws.groups
     order = np.arange(len(probs)) if groups is None else np.argsort(groups, kind="stable")
     own, hits = probs[order], is_it[order]
-    zeros = np.zeros_like(own)
+    scores = np.zeros((len(own), len(SUMMED)))
+    scores[:, SUMMED.index("accuracy")] = hits
     terms = SampleTerms(
         classes=2,
         confidence=own,
-        scores=np.stack([hits, zeros, zeros, zeros], axis=1),
+        scores=scores,
         hits=hits,
         width=equal_width_index(torch.from_numpy(own), BINS).numpy(),
         mass=np.searchsorted(mass_starts(own), own, side="right"),
