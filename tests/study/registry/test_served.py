@@ -14,6 +14,7 @@ from numpy.testing import assert_allclose
 from pytest import approx
 
 from study.answer.choice import Choice
+from study.answer.said import Answer
 from study.registry.export import export
 from study.registry.names import ExportError
 from study.registry.verification import NotVerified
@@ -169,7 +170,8 @@ def test_the_card_has_both_side_by_side(
 
 
 def test_the_answer_comes_first_on_the_card_and_makes_no_other_version(trained: Trained) -> None:
-    found = exported(trained, "told", answer=("Take focal/0003.", "It is the only trial."))
+    said = Answer(("Take focal/0003.", "It is the only trial."), ())
+    found = exported(trained, "told", answer=said)
     version = trained.version(found)
     title, empty, *rest = version.description.splitlines()
     assert title.startswith("# told") and empty == ""
