@@ -218,11 +218,15 @@ def test_code_in_our_sentences_stays_code() -> None:
 
 def test_the_card_has_the_answers_reasons_but_no_command_of_the_exporters_machine() -> None:
     parts = (
+        Part("How it was selected", "By the sum."),
         Part("How sure", "On 300 samples."),
         Part("Temperature", "`calstudy export mine --raw --storage /home/me` leaves it out."),
     )
     found = model_card.card(FACTS, "digits", Answer(("Take it.",), (), parts))
-    assert found.endswith("\n## Reasons, as of its registration\n**How sure.** On 300 samples.\n")
+    assert found.endswith(
+        "\n## Reasons, as of its registration\n\n**How it was selected.** By the sum.\n"
+        "\n**How sure.** On 300 samples.\n"
+    )
     assert "/home/me" not in found
 
 
