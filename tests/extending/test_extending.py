@@ -15,7 +15,7 @@ import torch
 import trainables
 from study.schema.reading import spec_from_mapping
 from tests.study.command_line import here, write_spec
-from trainables import data, methods, metrics, models
+from trainables import at_once, data, methods, metrics, models, vectorized
 from trainables.config import TrialConfig
 from trainables.loading.trial_data import trial_data
 from trainables.models.shared.whole_module import network_of
@@ -69,6 +69,11 @@ def imported(*files: Path) -> set[tuple[str, str]]:
 def test_what_is_listed_is_what_there_is_and_what_an_extension_imports() -> None:
     assert set(dir(trainables)) == listed()
     assert imported(*EXTENSION.rglob("*.py")) == {("trainables", name) for name in listed()}
+
+
+def test_former_names_of_modules_that_copies_of_our_methods_import_still_work() -> None:
+    assert at_once.mean is vectorized.mean and at_once.for_each is vectorized.for_each
+    assert at_once.cross_entropy is vectorized.cross_entropy
 
 
 def test_examples_import_nothing_else() -> None:
