@@ -71,7 +71,7 @@ def test_the_table_says_how_to_describe_a_file(
     """The options of the rows that these files fit, whose other columns are named beside them."""
     rows = dict(re.findall(r"^\| (.*?) \| `(--.*?)`", PAGE.read_text(), re.MULTILINE))
     words = ("deployed.csv", "--label", "y_true")
-    given = rows["words as labels, and `p_benign`, `p_malignant`"]
+    given = rows["`p_0`, `p_1`, …; or words as labels, and `p_benign`, …"]
     assert run(capsys, *words, *shlex.split(given))[0] == 0
     given = rows["one score of two classes"]
     assert run(capsys, "scored.csv", *words[1:], *shlex.split(given))[0] == 0
