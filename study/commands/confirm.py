@@ -73,10 +73,7 @@ SHOWN_OF_SHIFT = (
 @click.option(
     "--each",
     is_flag=True,
-    help=(
-        "Each method's best, as trained and with its temperature; of the defaults only"
-        " cross-entropy's."
-    ),
+    help="Each method's best, as trained and with its temperature; only cross-entropy's default.",
 )
 @click.option(
     "--trial",
@@ -195,7 +192,7 @@ def _opened(study: str, storage: str | None, moved: bool, output: OurConsole) ->
 
 
 def _work_line(work: Work, slots: int | None) -> str:
-    """`2 candidates + 5 defaults x 2 seeds = 14 trainings, about 7 min of training, ...`.
+    """`(2 candidates + 5 defaults) x 2 seeds = 14 trainings, about 7 min of training, ...`.
 
     slots: how many trials train at once; None: not known.
     """
@@ -211,7 +208,8 @@ def _work_line(work: Work, slots: int | None) -> str:
     count = sum(map(len, rows.values()))
     if not count:
         return f"nothing is retrained; {opens}"
-    line = " + ".join(counted(len(names), role) for role, names in rows.items() if names)
+    models = " + ".join(counted(len(names), role) for role, names in rows.items() if names)
+    line = f"({models})" if "+" in models else models
     line += f" x {counted(work.seeds, 'seed')}"
     line += f" = {counted(count * work.seeds, 'training')}{' first' * bool(work.ends)}"
     if work.trainings < count * work.seeds:

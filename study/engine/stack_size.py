@@ -45,7 +45,10 @@ class Stacks:
         numbers = numbers_in(spec, self.most.trials)
         methods = min(len(spec.stackable), self.most.trials // numbers)
         as_one = "trials are trained as one program, with the resources of one trial"
-        line = f"up to {numbers * methods} {as_one}: {numbers} of {count_of(methods, 'methods')}"
+        each = "each of " if methods > 1 else ""
+        line = (
+            f"up to {numbers * methods} {as_one}: {numbers} of {each}{count_of(methods, 'methods')}"
+        )
         if alone := spec.alone:
             line += f"; alone are {', '.join(alone)} ({alone_in_words(alone)})"
         return line

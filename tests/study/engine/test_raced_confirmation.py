@@ -175,7 +175,7 @@ def counted(storage: Path) -> dict[str, int]:
 def test_it_says_what_it_will_do_and_how_it_ended(storage: Path) -> None:
     shown, said = json.loads((storage / "shown.json").read_text())
     (first,) = [line for line in (shown + said).splitlines() if "trainings first" in line]
-    assert "+ 1 default x 2 seeds = " in first and "then more where they decide, until" in first
+    assert "+ 1 default) x 2 seeds = " in first and "then more where they decide, until" in first
     assert "no other model is likely to be better by 0.0025 in accuracy or 0.0025 in ECE" in first
     assert (
         ", or has 3 seeds; opens test once for each model" in first
