@@ -1,6 +1,9 @@
 """The grammar of search spaces, against Optuna itself and against what a
 person means by the YAML."""
 
+import random
+from pathlib import Path
+
 import optuna
 import pytest
 import yaml
@@ -21,6 +24,7 @@ from search_spaces.space import (
 from trainables import methods
 from trainables.problems import FieldError
 
+ROOT = Path(__file__).parents[2]
 ENTRIES = [
     ("{low: 0, high: 5}", FloatDistribution(0.0, 5.0)),
     ("{low: 1e-3, high: 0.5, log: true}", FloatDistribution(0.001, 0.5, log=True)),
@@ -209,7 +213,8 @@ def test_scalars_of_the_core_schema(text, value):
 
 
 @pytest.mark.parametrize(
-    "value", [0.0005, 1e-7, 10, "1e-3", "no", "null", "12", None, True, [1, {"a": "x: y"}]]
+    "value",
+    [0.0005, 1e-7, 10, "1e-3", "no", "null", "12", None, True, [1, {"a": "x: y"}], "\U0001f600"],
 )
 def test_what_is_dumped_reads_back(value):
     assert strict_yaml.parse(strict_yaml.dump({"key": value})) == {"key": value}
@@ -243,10 +248,36 @@ def test_a_file_that_is_too_large_is_refused_before_it_is_read_whole(
     (tmp_path / "study.yaml").write_bytes(content)
     made = []
     monkeypatch.setattr(strict_yaml, "MOST_VALUES", 1000)
-    monkeypatch.setattr(strict_yaml._Loader, "construct_document", made.append)
+    for loader in (strict_yaml._Loader, strict_yaml._QuickLoader):
+        monkeypatch.setattr(loader, "construct_document", made.append)
     with pytest.raises(FieldError) as refused:
         strict_yaml.read(tmp_path / "study.yaml")
     assert str(refused.value).startswith(problem) and made == []
+
+
+def outcome_of(text: str) -> object:
+    try:
+        return strict_yaml.parse(text)
+    except FieldError as error:
+        return str(error)
+
+
+def test_libyaml_reads_and_writes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All files that we ship, and lines of them in which characters were changed at random."""
+    files = sorted([*ROOT.glob("search_spaces/*.yaml"), *ROOT.glob("study/specs/**/*.yaml")])
+    texts = [path.read_text() for path in files]
+    rng = random.Random(0)
+    for _ in range(300):
+        line = [*rng.choice(rng.choice(texts).splitlines() or [""])]
+        line.insert(rng.randrange(len(line) + 1), rng.choice(":-[]{}#&*!|>'\"%@`?,\n\t~<=.0e+\0\\"))
+        texts.append("".join(line))
+    quick = [outcome_of(text) for text in texts]
+    values = [value for value in quick if isinstance(value, dict | list)]
+    written = [strict_yaml.dump(value) + strict_yaml.one_line(value) for value in values]
+    monkeypatch.setattr(strict_yaml, "_QuickLoader", strict_yaml._Loader)
+    monkeypatch.setattr(strict_yaml, "_QuickDumper", strict_yaml._Dumper)
+    assert len(files) > 50 and quick == [outcome_of(text) for text in texts]
+    assert written == [strict_yaml.dump(value) + strict_yaml.one_line(value) for value in values]
 
 
 @pytest.mark.slow
