@@ -8,7 +8,6 @@ import pytest
 from tests.patience import wait_until
 from tests.study.command_line import (
     calstudy,
-    calstudy_json,
     here,
     here_json,
     kill,
@@ -65,7 +64,7 @@ def test_the_answer_names_a_trial_that_was_confirmed(confirmed: Path) -> None:
 
 
 def test_the_registered_model_gives_what_was_measured(exported: Path) -> None:
-    found = calstudy_json("verify", "models:/line@champion", "--storage", exported)
+    found = here_json("verify", "models:/line@champion", "--storage", exported)
     assert found["ok"] and found["model"] == "models:/line/1" and found["num_samples"] == 287
 
 

@@ -59,6 +59,12 @@ if TYPE_CHECKING:
     metavar="NAMES",
     help="Metrics of a table, such as error,ece,mce; all: those that papers print, and your own.",
 )
+@click.option(
+    "--against",
+    "row",
+    metavar="ROW",
+    help="Of a table: each mean less that of this row, or method, with interval and word.",
+)
 @objectives_option
 @bootstrap_option
 @interval_option
@@ -71,6 +77,7 @@ def report(
     shown: bool,
     every: int | None,
     named: str | None,
+    row: str | None,
     objectives: str | None,
     bootstrap: int,
     level: float,
@@ -90,8 +97,9 @@ def report(
 
     --format latex, csv or md makes a table instead: methods by error, NLL, Brier score and the
     objectives, or by --metrics, before and after temperature scaling. It is on the test split for a
-    confirmed study and otherwise on validation; the caption says which. Each of several studies
-    (data sets) is a block of one table. Printed, or written to --output.
+    confirmed study and otherwise on validation; the caption says which. --against shows differences
+    from one row, each with its interval and word. Each of several studies (data sets) is a block of
+    one table. Printed, or written to --output.
 
     --objectives accuracy,nll shows other metrics than the study searched as its objectives; the
     page is then STUDY/report-accuracy-nll.html and not uploaded.
@@ -105,8 +113,11 @@ def report(
         raise click.UsageError(
             f"--every rewrites the HTML page. Leave out --every or --format {form}."
         )
-    if named is not None and form == "html":
-        raise click.UsageError("--metrics is for a table. Add --format latex, csv or md.")
+    for option, given in (("--metrics", named), ("--against", row)):
+        if given is not None and form == "html":
+            raise click.UsageError(f"{option} is for a table. Add --format latex, csv or md.")
+    if row is not None and not bootstrap:
+        raise click.UsageError("--against compares by resamples. Leave out --bootstrap 0.")
     from study.store.study import open_study
     from study.store.with_objectives import with_objectives
 
@@ -117,7 +128,7 @@ def report(
         _page(opened, output, shown, every, bootstrap, level, tracking)
     else:
         asked = None if named is None else _metrics(named, opened)
-        _table(opened, form, output, asked, bootstrap, level)
+        _table(_blocks(opened, asked, row, bootstrap, level), form, output)
 
 
 def _metrics(named: str, studies: Sequence[StudyFolder]) -> list[str]:
@@ -148,18 +159,10 @@ def _refuse_confirmation(study: StudyFolder) -> None:
 # ---- the table -----------------------------------------------------------------------------------
 
 
-def _table(
-    studies: Sequence[StudyFolder],
-    form: str,
-    output: Path | None,
-    asked: Sequence[str] | None,
-    bootstrap: int,
-    level: float,
-) -> None:
+def _table(table: ComparisonTable, form: str, output: Path | None) -> None:
     from study.report.paper_table import CSV, caption, to_csv, to_latex, to_markdown
     from trainables.files.output import write_output
 
-    table = _blocks(studies, asked, bootstrap, level)
     text = {"latex": to_latex, "csv": to_csv, "md": to_markdown}[form](table)
     if form == "csv":  # no room for a caption
         errors.print(caption(table, CSV))
@@ -171,11 +174,19 @@ def _table(
 
 
 def _blocks(
-    studies: Sequence[StudyFolder], asked: Sequence[str] | None, bootstrap: int, level: float
+    studies: Sequence[StudyFolder],
+    asked: Sequence[str] | None,
+    row: str | None,
+    bootstrap: int,
+    level: float,
 ) -> ComparisonTable:
     from study.answer.confirmation import results_of
-    from study.report.comparison import combine
+    from study.report.comparison import against, combine
+    from study.report.table_columns import names_shown
 
+    names = asked
+    if names is None:
+        names = names_shown(one for study in studies for one in study.objectives)
     blocks = []
     notes = []
     for study in studies:
@@ -183,38 +194,49 @@ def _blocks(
         if found.missing:
             notes.append(found.missing)
         try:
-            blocks.append(_block(found, bootstrap, level))
+            block = _block(found)
         except FieldError as error:
             notes.append(f"left out: {error}".rstrip("."))
+            continue
+        if row is not None:
+            block = against(block, row)
+        blocks.append(_compared(found, block, names, bootstrap, level))
     return combine(blocks, notes, asked)
 
 
-def _block(found: Results, bootstrap: int, level: float) -> Block:
+def _block(found: Results) -> Block:
     from study.answer.confirmation import default_notes
+    from study.report import comparison as tables
+
+    confirmation = found.confirmation
+    if confirmation is None or not any(row.tests for row in confirmation.rows):
+        return tables.block_of_search(found.study, found.records)
+    rows = [tables.TableRow(row.name, row.role, row.tests) for row in confirmation.rows]
+    fitted_on = "on each seed's whole validation split"
+    said = [*default_notes(confirmation), *confirmation.cautions]
+    return tables.block_of_tests(found.study, rows, fitted_on, said)
+
+
+def _compared(
+    found: Results, block: Block, names: Sequence[str], bootstrap: int, level: float
+) -> Block:
+    """names: of the metrics that the table shows."""
     from study.answer.networks import networks_on_test
     from study.report import comparison as tables
 
     study = found.study
-    confirmation = found.confirmation
-    if confirmation is None or not any(row.tests for row in confirmation.rows):
-        confirmation = None
-        block = tables.block_of_search(study, found.records)
-    else:
-        rows = [tables.TableRow(row.name, row.role, row.tests) for row in confirmation.rows]
-        fitted_on = "on each seed's whole validation split"
-        said = [*default_notes(confirmation), *confirmation.cautions]
-        block = tables.block_of_tests(study, rows, fitted_on, said)
     if few := study.recorded.too_few(block.split):
         return replace(block, notes=(*block.notes, f"nothing is compared: {few}"))
     if not bootstrap:
         return block
     try:
-        if confirmation is None:
+        if block.split == "validation":
             networks = tables.networks_on_validation(study, block.rows, found.records)
         else:
-            by_label = networks_on_test(confirmation)
-            networks = {row.name: by_label[row.label] for row in confirmation.rows}
-        return tables.with_ties(block, networks, bootstrap, level)
+            assert found.confirmation is not None
+            by_label = networks_on_test(found.confirmation)
+            networks = {row.name: by_label[row.label] for row in found.confirmation.rows}
+        return tables.with_ties(block, networks, bootstrap, level, names)
     except FieldError as error:
         # A missing or altered file: the caption says that nothing was compared.
         errors.print(f"{study.name}: {error}")

@@ -17,8 +17,8 @@ from study.analysis import pareto
 from study.analysis.ranking import Ranking, excluded_line
 from study.report.table_columns import (
     COLUMNS,
-    SHOWN,
     further,
+    names_shown,
     resampled_with,
     with_scaled,
 )
@@ -27,7 +27,7 @@ from study.schema.objective import Objective, epoch_note, plain_name
 from study.store.files import stored_predictions
 from study.store.study import StudyFolder
 from study.store.trials import TrialRecord, Trials
-from study.uncertainty.intervals import LEVEL, Floor
+from study.uncertainty.intervals import LEVEL, Floor, Interval
 from study.uncertainty.methods import (
     Methods,
     NetworkPredictions,
@@ -61,12 +61,16 @@ class TableRow:
 
 @dataclass(frozen=True)
 class Cell:
-    """Mean over seeds; std with n - 1, None for one. word: AS_GOOD or UNDECIDED, less the best."""
+    """Mean over seeds; std with n - 1, None for one. word: AS_GOOD or UNDECIDED, less the best.
+
+    difference: from the row that the table is against, of which `word` then is.
+    """
 
     mean: float
     std: float | None
     best: bool = False
     word: str = ""
+    difference: Interval | None = None
 
 
 @dataclass(frozen=True)
@@ -88,9 +92,12 @@ class Block:
     floors: Mapping[str, Mapping[str, Floor]] = field(default_factory=dict)  # by row and metric
     afterwards: str = ""  # what is said of objectives given afterwards
     called: str = "samples"  # what its samples are called
+    against: str = ""  # the row whose means are subtracted from the others'; "": none is
 
     def cells(self, metric: str) -> list[Cell | None]:
         """One per row; None if not measured."""
+        if self.against:
+            return [self._against(metric, row) for row in self.rows]
         labels = [row.label for row in self.rows]
 
         def words(place: int) -> dict[int, str]:
@@ -106,6 +113,21 @@ class Block:
             }
 
         return compared([row.values(metric) for row in self.rows], words)
+
+    def _against(self, metric: str, row: TableRow) -> Cell | None:
+        """A row's cell; None also where the row is not compared."""
+        (cell,) = compared([row.values(metric)], lambda place: {})
+        if cell is None:
+            return None
+        own = replace(cell, best=False)
+        if row.label == self.against:
+            return own
+        methods = self.methods.get(metric)
+        if methods is None or not {row.label, self.against} <= methods.rows.keys():
+            return None
+        difference = methods.difference(row.label, self.against)
+        word = word_for(difference, metric, matters_in(metric, self.matters, self.classes))
+        return replace(own, word=word, difference=difference)
 
 
 @dataclass(frozen=True)
@@ -127,8 +149,7 @@ class ComparisonTable:
         rows = self.rows
         names = self.asked
         if names is None:
-            objectives = chain(*(block.objectives for block in self.blocks))
-            names = (*SHOWN, *(plain_name(one.metric) for one in objectives))
+            names = names_shown(chain(*(block.objectives for block in self.blocks)))
         known = [*COLUMNS, *with_scaled(further(names))]
         wanted = [name for name in known if plain_name(name) in names]
         measured = [name for name in wanted if any(row.values(name) for row in rows)]
@@ -244,12 +265,15 @@ def with_ties(
     networks: Mapping[str, Sequence[NetworkPredictions]],
     resamples: int,
     level: float = LEVEL,
+    names: Sequence[str] | None = None,
 ) -> Block:
     """The block with floors and rows compared. networks: each row's, on the block's samples.
 
-    Raises FieldError.
+    names: of the metrics, without `ts_`; None: all. Raises FieldError.
     """
     wanted = resampled_with(block.objectives, bool(block.in_groups))
+    if names is not None:
+        wanted = [name for name in wanted if plain_name(name) in names]
     floors = {
         label: floors_over_seeds(of, wanted, resamples, level) for label, of in networks.items()
     }
@@ -295,6 +319,26 @@ def combine(
         across.append("the studies selected their best trials by different objectives")
     columns = None if asked is None else tuple(asked)
     return ComparisonTable(tuple(blocks), (*across, *notes), columns)
+
+
+def against(block: Block, named: str) -> Block:
+    """The block less one row, named as the table does, or by its method where that has one row.
+
+    Raises FieldError if there is no such row, or it has one seed.
+    """
+    labels = [row.label for row in block.rows]
+    found = [label for label in labels if label == named]
+    found = found or [label for label in labels if label.startswith(f"{named}/")]
+    if len(found) != 1:
+        what = "is no row" if not found else f"has the rows {', '.join(found)}"
+        mend = f"Name one row: {', '.join(found or labels)}."
+        raise FieldError("--against", f"{named} {what} of {block.study}", mend)
+    if len(block.rows[labels.index(found[0])].seeds) == 1:
+        what = f"{found[0]} of {block.study} is not compared: it needs at least two seeds"
+        raise FieldError(
+            "--against", what, f"Run `calstudy confirm {block.study} --seeds 3` first."
+        )
+    return replace(block, against=found[0])
 
 
 # ---- cells ---------------------------------------------------------------------------------------

@@ -118,6 +118,13 @@ def _of_seeds(table: ComparisonTable, marks: Marks) -> list[str]:
         return [best, "One seed each: there is no standard deviation, and nothing is compared."]
     compared = chain(*(block.methods.values() for block in table.blocks))
     levels = {methods.level for methods in compared}
+    if levels and (rows := dict.fromkeys(filter(None, (one.against for one in table.blocks)))):
+        return [
+            f"Each value is a row's mean less that of {' and '.join(rows)}, whose own row has mean"
+            f" and standard deviation over seeds. In brackets: the {percent(max(levels))} interval,"
+            " for the seeds, the samples and all pairs of rows; the word is of the row. A row of"
+            " one seed, or a metric without an interval, is not compared."
+        ]
     if not levels:
         return [
             marks.spread,
@@ -225,6 +232,8 @@ def to_latex(table: ComparisonTable) -> str:
 def _latex_cell(cell: Cell | None, name: str) -> str:
     if cell is None:
         return "--"
+    if less := _less(cell, name):
+        return less.replace("-", "$-$").replace("+", "$+$")
     mean, std = _numbers(cell, name)
     if _is_bold(cell):
         mean = rf"\mathbf{{{mean}}}"
@@ -237,6 +246,14 @@ def _latex_cell(cell: Cell | None, name: str) -> str:
 
 def _is_bold(cell: Cell) -> bool:
     return cell.best or cell.word == AS_GOOD
+
+
+def _less(cell: Cell, name: str) -> str:
+    """`-1.86 [-2.95, -0.80] better`, in the column's unit; "" where nothing is subtracted."""
+    if cell.difference is None:
+        return ""
+    less, low, high = (f"{'+' * (value >= 0)}{shown(value, name)}" for value in cell.difference[:3])
+    return f"{less} [{low}, {high}] {cell.word}"
 
 
 def escaped(text: str) -> str:
@@ -272,6 +289,8 @@ def markdown_line(cells: Iterable[str]) -> str:
 def _markdown_cell(cell: Cell | None, name: str) -> str:
     if cell is None:
         return "-"
+    if less := _less(cell, name):
+        return less
     mean, std = _numbers(cell, name)
     if _is_bold(cell):
         mean = f"**{mean}**"
@@ -288,14 +307,18 @@ def _markdown_cell(cell: Cell | None, name: str) -> str:
 def to_csv(table: ComparisonTable) -> str:
     """A line per row: fractions and nats, unrounded; unmeasured cells are empty. Floors come last.
 
-    `_mark` is best, as good, undecided or empty.
+    `_mark` is best, as good, undecided or empty. Against a row, it is the word, and `_less`, `_low`
+    and `_high` are the difference and its interval.
     """
     columns = table.columns
+    against = any(block.against for block in table.blocks)
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     parts = []
     for name in columns:
         parts += [f"{name}_mean", f"{name}_std", f"{name}_mark"]
+        if against:
+            parts += [f"{name}_less", f"{name}_low", f"{name}_high"]
     for name in table.with_floors:
         parts += [f"{name}_floor_{part}" for part in FLOOR]
     writer.writerow(
@@ -308,12 +331,13 @@ def to_csv(table: ComparisonTable) -> str:
             method: list[Value] = [row.label, row.role, len(row.seeds), row.chosen_from]
             known = block.floors.get(row.label, {})
             floors = [known.get(name, (None,) * len(FLOOR)) for name in table.with_floors]
-            cells = chain(*(_csv_cell(column[place]) for column in by_column), *floors)
+            cells = chain(*(_csv_cell(column[place], against) for column in by_column), *floors)
             writer.writerow(map(csv_cell, [*of, *method, *cells]))
     return file.getvalue()
 
 
-def _csv_cell(cell: Cell | None) -> tuple[float | None, float | None, str]:
+def _csv_cell(cell: Cell | None, against: bool) -> list[Value]:
     if cell is None:
-        return None, None, ""
-    return cell.mean, cell.std, "best" if cell.best else cell.word
+        return [None, None, "", *[None] * 3 * against]
+    less = list(cell.difference or (None,) * 3)[:3] if against else []
+    return [cell.mean, cell.std, "best" if cell.best else cell.word, *less]

@@ -22,6 +22,11 @@ METRICS = [name for name, metric in ours().items() if metric.heading]
 SHOWN = ("error", "nll", "brier")
 
 
+def names_shown(objectives: Iterable[Objective]) -> tuple[str, ...]:
+    """The metrics of a table that names none, without `ts_`."""
+    return (*SHOWN, *(plain_name(one.metric) for one in objectives))
+
+
 def with_scaled(names: Iterable[str]) -> list[str]:
     """Each metric, before and after temperature scaling."""
     return list(chain(*((name, AFTER_TEMPERATURE + name) for name in names)))

@@ -704,16 +704,23 @@ def test_the_report_is_that_of_the_search(
     approved(said)
 
 
+def test_a_table_against_a_row_has_intervals_and_words(
+    confirmed: Path, capsys: pytest.CaptureFixture[str], approved: Approved
+) -> None:
+    words = ("report", "small", "--format", "md", "--storage", confirmed)
+    table = here(*words, "--against", "focal")
+    assert re.search(r"cross_entropy_default \| 2 seeds \| .\d+\.\d+ \[-.*?\] undecided", table)
+    for wrong in (words, (*words[:2], *words[4:])):
+        approved(refused(capsys, *wrong, "--against", "mixup"))
+
+
 def test_a_set_that_does_not_fit_is_said_before_anything_is_trained(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], approved: Approved
 ) -> None:
     pq.write_table(
         pa.table({"image": [png(np.zeros((4, 4)))], "label": [0]}), tmp_path / "tiny.parquet"
     )
-    for path, said in (
-        ("tiny.parquet", "1 x 4 x 4, the study's 1 x 8 x 8"),
-        ("no.parquet", "no.parquet"),
-    ):
+    for path, said in (("tiny.parquet", "1 x 4 x 4, the study's 1 x 8 x 8"), ("no.parquet", "no.")):
         spec = write_spec(tmp_path / "x.yaml", shift={"far": {"name": "parquet", "path": path}})
         error = refused(capsys, "run", spec, "--storage", tmp_path)
         assert "x.yaml: shift.far" in error and said in error

@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,11 +14,13 @@ from pytest import CaptureFixture, approx
 
 from study.answer.choice import Choice
 from study.cli import main
+from study.registry import verification
 from study.registry.export import Exported, export
 from study.registry.names import ExportError
 from study.registry.verification import verify
 from study.schema.objective import TEMPERATURE
 from study.uncertainty.calibrators import calibrators
+from tests.study.command_line import verified_here
 from tests.study.registry.test_export import Trained, load, record_digests, softmax
 from tests.study.registry.test_export import here as here  # fixtures
 from tests.study.registry.test_export import root as root
@@ -36,7 +39,9 @@ def calibrated(trained: Trained, form: str, name: str, alias: str | None = None)
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_it_gives_numpys_probabilities_and_verifies(trained: Trained, form: str) -> None:
+def test_it_gives_numpys_probabilities_and_verifies(
+    trained: Trained, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     exported = calibrated(trained, form, form)
     stored = trained.learner.predict()
     images = load_split(trained.learner.data.prepared, "validation").images.float().numpy()
@@ -50,6 +55,7 @@ def test_it_gives_numpys_probabilities_and_verifies(trained: Trained, form: str)
         given = load(trained, exported).predict(images[:batch])
         assert given.dtype == np.float32
         assert_allclose(given, softmax(scaled[:batch]), rtol=0, atol=1e-6)
+    monkeypatch.setattr(verification, "subprocess", SimpleNamespace(run=verified_here))
     report = verify(exported.uri, trained.uri, trained.study.directory.parent)
     assert report.ok, report
     assert "calibrators with a different digest" in {check.name for check in report.checks}

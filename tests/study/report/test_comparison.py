@@ -16,6 +16,7 @@ from pytest import approx
 from study.cli import main
 from study.report.comparison import (
     TableRow,
+    against,
     block_of_search,
     block_of_tests,
     combine,
@@ -253,6 +254,74 @@ def test_unasked_there_are_error_nll_brier_and_the_objectives(confirmed):
         *("error", "nll", "ts_nll", "brier", "ts_brier", "ece", "ts_ece")
     ]
     assert {"mce_mean", "ts_classwise_ece_mean", "adaptive_ece_mean"} <= {*whole} - {*plain}
+
+
+# ---- against one row -----------------------------------------------------------------------------
+
+
+def test_against_a_row_each_mean_is_less_that_rows_mean(confirmed):
+    """The estimate by hand; interval and word as those of the two rows alone beside each other."""
+    (block,) = confirmed.blocks
+    less = against(block, "cross_entropy")
+    cells = less.cells("error")
+    means = [np.mean(row.values("error")) for row in block.rows]
+    assert [cell.mean for cell in cells] == approx(means)
+    interval = block.methods["error"].difference("focal_0007", "cross_entropy")
+    assert cells[0].difference == interval and interval.high < 0 and cells[0].word == "better"
+    assert interval.estimate == approx(
+        np.mean(
+            np.round(360 * np.array([0.030, 0.032, 0.034]))
+            - np.round(360 * np.array([0.090, 0.092, 0.094]))
+        )
+        / 360
+    )
+    assert (cells[2].difference, cells[2].best, cells[2].word) == (None, False, "")
+    closer = against(block, "focal_default").cells("error")[0]
+    assert closer.word == "undecided" and closer.difference.low < 0 < closer.difference.high
+
+
+def test_against_a_row_each_format_has_interval_and_word(confirmed):
+    (block,) = confirmed.blocks
+    table = replace(confirmed, blocks=(against(block, "cross_entropy"),))
+    difference = block.methods["error"].difference("focal_0007", "cross_entropy")
+    less, low, high = (f"{100 * value:.2f}" for value in difference)
+    text = to_markdown(table)
+    assert f"| focal_0007 | 3 seeds | {less} [{low}, {high}] better |" in text
+    assert "| cross_entropy | 3 seeds | 9.20 ± 0.20 |" in text
+    assert "a row's mean less that of cross_entropy, whose own row" in " ".join(text.split())
+    assert f"$-${less[1:]} [$-${low[1:]}, $-${high[1:]}] better" in to_latex(table)
+    first, _, last = csv.DictReader(io.StringIO(to_csv(table)))
+    found = [float(first[f"error_{part}"]) for part in ("less", "low", "high")]
+    assert found == approx(list(difference))
+    assert first["error_mark"] == "better" and last["error_less"] == ""
+
+
+def test_against_a_method_with_one_row_or_a_row(confirmed, approved):
+    (block,) = confirmed.blocks
+    rows = tuple(
+        replace(row, label=label)
+        for row, label in zip(block.rows, ("focal/0007", "focal/0009", "mbls/0001"), strict=True)
+    )
+    methods = {
+        "error": replace(
+            block.methods["error"],
+            rows=dict(
+                zip((row.label for row in rows), block.methods["error"].rows.values(), strict=True)
+            ),
+        )
+    }
+    named = replace(block, rows=rows, methods=methods)
+    assert against(named, "mbls").against == "mbls/0001"
+    assert against(named, "focal/0007").against == "focal/0007"
+    for wrong in ("focal", "mixup"):
+        with pytest.raises(FieldError) as refused:
+            against(named, wrong)
+        assert refused.value.path == "--against"
+        approved(str(refused.value))
+    once = replace(named, rows=(*rows[:2], replace(rows[2], seeds=rows[2].seeds[:1])))
+    with pytest.raises(FieldError) as refused:
+        against(once, "mbls")
+    approved(str(refused.value))
 
 
 # ---- the command ---------------------------------------------------------------------------------
