@@ -21,6 +21,15 @@ def test_groups_of_one_class_are_as_so_many_samples(groups, of_majority, rows):
     assert found == approx(beyond + 1 / len(labels), abs=1e-9)
 
 
+@pytest.mark.parametrize("samples", [1, 7, 60, 287, 2000, 100_000])
+def test_it_is_scipys_binomial_test(samples: int) -> None:
+    right = np.arange(1, samples + 1)
+    for majority in (0.0, 0.003, 0.1, 0.5, 1 / 3, 0.9, 0.999, 1.0):
+        significant = right[binom.sf(right - 1, samples, majority) <= 0.05]
+        expected = significant[0] / samples if len(significant) else None
+        assert above_majority(majority, samples) == expected
+
+
 def test_resampled_groups_of_unequal_size_laid_end_to_end():
     source = np.random.default_rng(3)
     numbers = np.repeat(np.arange(30), source.integers(1, 20, 30))
