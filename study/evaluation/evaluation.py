@@ -93,9 +93,9 @@ class Evaluation:
 
     def reliability(self) -> Figure:
         """A reliability diagram, before and after the temperature; a notebook shows it."""
-        from study.analysis.reliability import diagram
         from study.report.figures import draw_reliability
         from study.report.style import our_settings
+        from study.uncertainty.reliability import diagram
 
         if self.given.weights is not None:
             found = "a reliability diagram has no weighted form"

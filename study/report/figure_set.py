@@ -208,7 +208,7 @@ def _front(gallery: Gallery) -> Drawn:
 
 
 def _reliability(gallery: Gallery) -> Drawn:
-    from study.analysis.reliability import diagram
+    from study.uncertainty.reliability import diagram
 
     record = _chosen(gallery)
     predictions = stored_predictions(gallery.study, record)
@@ -216,7 +216,7 @@ def _reliability(gallery: Gallery) -> Drawn:
     title = f"{gallery.study.title}: {record.name}"
     panels = dict(zip(HEADINGS, (found.raw, found.scaled), strict=True))
     units = gallery.study.recorded.in_bins("validation")
-    figure = figures.draw_reliability(panels, title, len(predictions.labels), *units)
+    figure = figures.draw_reliability(panels, title, len(predictions.arrays.labels), *units)
     yield f"reliability-{record.label}-{record.number:04d}", figure
 
 

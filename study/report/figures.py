@@ -21,7 +21,6 @@ from matplotlib.ticker import (
 
 from study.analysis.importance import LEAST, Searched
 from study.analysis.progression import Growth, Values
-from study.analysis.reliability import BINS, Reliability, statement
 from study.answer.phrases import counted
 from study.report.front_figure import in_reach
 from study.report.style import (
@@ -48,6 +47,7 @@ from study.report.style import (
 )
 from study.schema.objective import Objective
 from study.store.trials import TrialRecord
+from study.uncertainty.reliability import BINS, Reliability, statement
 
 OTHERS: Style = ("0.75", "")  # grey, for methods beyond the number of colours
 MOST_SHAPES = 400  # points of a panel; more are an image in PDF and SVG, which is smaller

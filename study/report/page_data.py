@@ -14,7 +14,6 @@ from typing import Any
 from search_spaces import conditions, strict_yaml
 from search_spaces.space import Entry, to_plain, when_of
 from study.analysis import pareto
-from study.analysis.reliability import BINS
 from study.analysis.stalled import stalled, stalled_lines
 from study.analysis.states import WORDS, Counts, Snapshot, in_words, saved_line, summed
 from study.answer.confirmation import Confirmation
@@ -37,6 +36,7 @@ from study.store.trials import TrialRecord, Trials
 from study.uncertainty.bootstrap import Analysis
 from study.uncertainty.forms import floor_text, value_text
 from study.uncertainty.intervals import FEWEST_WRONG, floor_note, percent
+from study.uncertainty.reliability import BINS
 from study.uncertainty.resampling import REMOVED, RESAMPLED
 from trainables.machine import versions
 from trainables.metrics import CONVENTION, describe

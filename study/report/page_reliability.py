@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from study.analysis.left_out import some
-from study.analysis.reliability import Reliability, diagram
 from study.schema.temperature import is_doubtful, temperature_note
 from study.store.files import PREDICTIONS, stored_predictions
 from study.store.study import StudyFolder
 from study.store.trials import TrialRecord
+from study.uncertainty.reliability import Reliability, diagram
 from trainables.machine import in_threads
 from trainables.plain import Plain
 from trainables.problems import FieldError
@@ -54,7 +54,7 @@ def _diagram_or_why(study: StudyFolder, record: TrialRecord) -> Drawn | str:
     accuracy = record.metrics["accuracy"]
     if not is_doubtful(found.temperature, accuracy):
         return shown
-    size = len(predictions.labels)
+    size = len(predictions.arrays.labels)
     return {**shown, "doubt": temperature_note(predictions.temperature(), accuracy, size)}
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from study.schema.early_stopping import EarlyStopping
 from study.schema.markdown import as_code, as_sentence
 from study.schema.objective import epoch_note
 from study.store.confirmed import can_confirm_itself
@@ -77,6 +76,8 @@ def description(study: StudyFolder) -> str:
         parts.append(f"{note.capitalize()}.")
     early = study.plain.get("early_stopping")
     if early is not None:
+        from study.schema.early_stopping import EarlyStopping  # imports torch
+
         epoch = EarlyStopping(**early).epoch(study.plain["epochs"])
         parts.append(
             f"A KILLED trial was stopped early: it has the metrics up to epoch {epoch}, and no"

@@ -38,16 +38,29 @@ def temperature_of(arrays: Arrays) -> float:
     return math.exp(temperatures(arrays.logits, arrays.labels, once, folds=1)[0, 0])
 
 
-def cross_fitted(arrays: Arrays) -> Floats:
-    """The logits [N, K], each fold's at the temperature of the others: `post_hoc.cross_fitted`."""
+def fold_temperatures(arrays: Arrays) -> Floats:
+    """[folds]: of each fold the temperature of the others, as `post_hoc.fold_fits`; none of fewer
+    than two samples or groups."""
     logits = arrays.logits.astype(np.float64)
     groups = arrays.groups
     units = len(logits) if groups is None else int(groups.max()) + 1
     if (folds := min(FOLDS, units)) < 2:
-        return logits
+        return np.empty(0)
     found = temperatures(logits, arrays.labels, np.ones((units, 1)), groups, folds)
-    own = (np.arange(units) if groups is None else groups) % folds
-    logits /= np.exp(found)[own]
+    fitted: Floats = np.exp(found)[:, 0]
+    return fitted
+
+
+def cross_fitted(arrays: Arrays, fitted: Floats | None = None) -> Floats:
+    """The logits [N, K], each fold's at the temperature of the others: `post_hoc.cross_fitted`.
+
+    fitted: what `fold_temperatures` gave.
+    """
+    logits = arrays.logits.astype(np.float64)
+    fitted = fold_temperatures(arrays) if fitted is None else fitted
+    if len(fitted):
+        own = np.arange(len(logits)) if arrays.groups is None else arrays.groups
+        logits /= fitted[own % len(fitted), None]
     return logits
 
 

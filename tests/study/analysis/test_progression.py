@@ -15,12 +15,13 @@ from study.analysis import pareto
 from study.analysis.importance import LEAST, searched
 from study.analysis.progression import by_epoch, growth
 from study.analysis.ranking import Ranking
-from study.analysis.reliability import consistency_band, diagram, reliability
 from study.schema.objective import Objective
 from study.store.trials import TrialRecord
+from study.uncertainty.reliability import consistency_band, diagram, reliability
 from tests.study.made import OBJECTIVES, random_predictions, trials_of, unwritten_study
 from trainables.metrics import measure_stored
 from trainables.metrics.shared.post_hoc import cross_fitted
+from trainables.outputs.predictions import Predictions
 
 NLL = Objective("nll", "minimize")
 
@@ -67,7 +68,7 @@ def test_the_band_is_what_draws_give():
 
 def test_bins_are_those_of_the_definition_and_give_the_ece():
     predictions = random_predictions(1, samples=600)
-    found = reliability(predictions.logits, predictions.labels)
+    found = reliability(predictions.arrays)
     probs = predictions.logits.double().softmax(-1).numpy()
     confidence, hits = probs.max(1), probs.argmax(1) == predictions.labels.numpy()
     expected = []
@@ -85,9 +86,9 @@ def test_calibrated_predictions_leave_the_band_seldom_and_overconfident_ones_oft
     seldom, often, bins = 0, 0, 0
     for seed in range(12):
         predictions = random_predictions(seed, samples=1000)  # labels are of the logits over 1.5
-        calm = reliability(predictions.logits / 1.5, predictions.labels)
+        calm = reliability(Predictions(predictions.logits / 1.5, predictions.labels).arrays)
         seldom, bins = seldom + calm.outside.sum(), bins + len(calm.outside)
-        often += reliability(predictions.logits, predictions.labels).outside.sum()
+        often += reliability(predictions.arrays).outside.sum()
     assert seldom / bins < 0.08 and often > 4 * seldom
 
 
@@ -95,7 +96,7 @@ def test_bins_by_hand():
     """Of two classes at confidences 0.6 (a hit), 0.6 (none) and 0.9 (a hit): bins 8
     (8/15 to 9/15] and 13."""
     probs = torch.tensor([[0.6, 0.4], [0.6, 0.4], [0.1, 0.9]], dtype=torch.float64)
-    found = reliability(probs.log(), torch.tensor([0, 1, 1]))
+    found = reliability(Predictions(probs.log(), torch.tensor([0, 1, 1])).arrays)
     columns = (found.numbers, found.counts, found.confidence, found.accuracy, found.low, found.high)
     # No hit of two comes by .4^2 = .16, two by .36; of one sample at .9 both answers
     # come oftener than by 2.5%.
@@ -108,11 +109,9 @@ def test_bins_by_hand():
 def test_after_temperature_is_after_that_of_the_other_folds(samples):
     given = random_predictions(2, samples=samples)
     found, scaled = diagram(given), cross_fitted(given.logits, given.labels)
-    again = reliability(scaled, given.labels)
-    assert all(
-        (getattr(found.scaled, each) == getattr(again, each)).all()
-        for each in ("confidence", "low", "high")
-    )
+    again = reliability(Predictions(scaled, given.labels).arrays)
+    for each in ("confidence", "low", "high"):
+        np.testing.assert_allclose(getattr(found.scaled, each), getattr(again, each), rtol=1e-9)
     fold = min(samples, 5)
     of_folds = [float(given.logits[k, 0] / scaled[k, 0]) for k in range(fold)]
     assert found.temperature == approx(np.median(of_folds), rel=1e-6)
@@ -120,7 +119,7 @@ def test_after_temperature_is_after_that_of_the_other_folds(samples):
 
 def test_certain_predictions_leave_no_band():
     logits = torch.tensor([[100.0, 0.0], [100.0, 0.0]])
-    found = reliability(logits, torch.tensor([0, 1]))
+    found = reliability(Predictions(logits, torch.tensor([0, 1])).arrays)
     assert (found.low, found.high, found.accuracy, found.outside) == (1.0, 1.0, 0.5, True)
 
 

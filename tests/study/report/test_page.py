@@ -22,13 +22,13 @@ from selenium.webdriver.support.wait import WebDriverWait
 
 from study.analysis import pareto
 from study.analysis.ranking import Ranking
-from study.analysis.reliability import diagram, statement
 from study.report.first_screen import first_screen
 from study.report.html import write_page
 from study.report.page_data import gather, gather_page
 from study.schema.objective import Objective
 from study.store.study import StudyFolder
 from study.store.trials import TrialRecord, Trials
+from study.uncertainty.reliability import diagram, statement
 from tests.study.made import Trial, made_study
 from tests.study.report.test_first_screen import SAID
 from tests.study.report_studies import (

@@ -20,7 +20,6 @@ from matplotlib.colors import to_hex
 from pytest import approx
 
 from study.analysis.pareto import front
-from study.analysis.reliability import diagram, statement
 from study.cli import main
 from study.report.figures import draw_reliability
 from study.report.html import render
@@ -31,6 +30,7 @@ from study.store import study as study_module
 from study.store.study import StudyFolder
 from study.store.trials import TrialRecord, Trials
 from study.uncertainty.bootstrap import analyse_front
+from study.uncertainty.reliability import diagram, statement
 from tests.study.report_studies import (
     CLASSES,
     FLOORS,

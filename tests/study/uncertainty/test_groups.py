@@ -11,7 +11,6 @@ from pytest import approx
 from scipy.stats import binomtest
 from scipy.stats import t as student_t
 
-from study.analysis.reliability import diagram, reliability, statement
 from study.report.page_reliability import _bins
 from study.reproduction.measured import Measure, Model, resampled_means
 from study.store.recorded import Recorded
@@ -34,13 +33,14 @@ from study.uncertainty.methods import (
     floors_over_seeds,
     mean_over_seeds,
 )
+from study.uncertainty.reliability import diagram, reliability, statement
 from study.uncertainty.resampling import Draws, draws_for, too_few
 from tests.study.uncertainty import grouped_reference as slow
 from tests.study.uncertainty.test_against_groups_reference import arrays, patients
 from tests.study.uncertainty.test_equal_sizes import slow as error_of_rows
 from trainables.metrics.shared.post_hoc import fit_temperature_by_nll
 from trainables.metrics.smooth import smooth_calibration_error_at
-from trainables.outputs.predictions import Predictions
+from trainables.outputs.predictions import Arrays, Predictions
 from trainables.problems import FieldError
 from trainables.seeding import seed_of
 
@@ -329,7 +329,7 @@ def test_the_grey_band_is_of_groups_whose_residuals_have_random_signs():
     more, it is as wide as theirs."""
     given = patients(rows=900, groups=40, seed=5)
     logits, labels, groups = arrays(given)
-    found = reliability(given.logits, given.labels, given.groups)
+    found = reliability(given.arrays)
     confidence, hits = slow.top_label(logits, labels)
     bins = slow.width_bin(confidence)
     source = np.random.default_rng(9)
@@ -353,7 +353,7 @@ def test_the_page_has_the_ends_of_the_band_and_the_same_bins_outside():
     """In counts of hits, which are between whole numbers there."""
     given = patients(rows=900, groups=40, seed=5)
     for times in (0.3, 1.0, 3.0):
-        found = reliability(given.logits * times, given.labels, given.groups)
+        found = reliability(given.arrays._replace(logits=given.arrays.logits * times))
         _, counts, _, hits, low, high = np.array(_bins(found)["bins"]).T
         assert ((hits < low) | (hits > high)).tolist() == found.outside.tolist()
         assert low / counts == approx(found.low, abs=1e-4)
@@ -366,7 +366,7 @@ def test_a_bin_of_one_group_is_never_outside_its_band():
     logits = np.log(np.stack([confidence, 1 - confidence], axis=1))
     labels = (source.random(160) < 0.4).astype(np.int64)
     groups = np.repeat(np.arange(8), 20)
-    found = reliability(*map(torch.from_numpy, (logits, labels, groups)))
+    found = reliability(Arrays(logits, labels, groups, None))
     assert len(found.numbers) == 8 and not found.outside.any()
 
 

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
+from study.uncertainty.resampling import SampleTerms
+from study.uncertainty.temperature import cross_fitted, fold_temperatures
 from trainables.groups import together
-from trainables.metrics.binned import ReliabilityBins, equal_width_index
-from trainables.metrics.scores import top_label
-from trainables.metrics.shared import post_hoc
-from trainables.outputs.predictions import Predictions
+from trainables.outputs.predictions import Arrays, Predictions
 
 Values = NDArray[np.float64]
 BINS = 15
@@ -70,41 +68,36 @@ class Diagram:
 
 def diagram(predictions: Predictions) -> Diagram:
     """The diagram that figures and page show for a trial."""
-    logits = predictions.logits
-    labels = predictions.labels
-    groups = predictions.groups
-    fits = post_hoc.fold_fits(logits, labels, post_hoc.by_temperature, groups=groups)
-    temperature = statistics.median(fit.temperature for fit in fits) if fits else 1.0
-    scaled = post_hoc.by_folds(fits, logits, groups)
+    arrays = predictions.arrays
+    fitted = fold_temperatures(arrays)
+    scaled = arrays._replace(logits=cross_fitted(arrays, fitted), given=None)
     return Diagram(
-        reliability(logits, labels, groups, predictions.probs),
-        reliability(scaled, labels, groups, predictions.probs_after(scaled)),
-        temperature,
+        reliability(arrays),
+        reliability(scaled, ties=arrays.given is not None),
+        statistics.median(fitted) if len(fitted) else 1.0,
     )
 
 
-def reliability(
-    logits: Tensor, labels: Tensor, groups: Tensor | None = None, probs: Tensor | None = None
-) -> Reliability:
-    """Top-label reliability in equal-width bins. logits: [N, K]; labels, groups: [N] int64; probs:
-    as `trainables.metrics.measure` takes them.
+def reliability(arrays: Arrays, ties: bool = False) -> Reliability:
+    """Top-label reliability in equal-width bins. ties: as `SampleTerms.of` takes it.
 
     The band is that of Broecker and Smith 2007 given the confidences: labels are drawn from them,
     and each bin's accuracies are cut at 2.5% and 97.5%. With groups it reaches to the ends of
     `_signed_bands` too: in a bin without a wrong label, signs alone vary too little.
     """
-    confidence, hits = top_label(logits, labels, probs)
-    index = equal_width_index(confidence, BINS)
-    confidence = confidence.double()
-    found = ReliabilityBins.collect(confidence, hits, index)
-    counts, means, accuracy = (column.numpy() for column in found)
-    numbers = np.unique(index.numpy())
-    members = (confidence.numpy()[index.numpy() == number] for number in numbers)
-    low, high = np.array([consistency_band(each) for each in members]).T
-    several = together(groups)
-    if several is not None:
-        residual = (hits - confidence).numpy()
-        least, most = _signed_bands(counts, means, residual, index.numpy(), several.numpy())
+    groups = together(arrays.groups)
+    logits = arrays.logits.astype(np.float64)
+    terms = SampleTerms.of(
+        logits, arrays.labels, False, groups=groups, given=arrays.given, ties=ties
+    )
+    confidence, hits, index = terms.confidence, terms.hits, terms.width
+    numbers, place = np.unique(index, return_inverse=True)
+    counts = np.bincount(place).astype(np.float64)
+    means, accuracy = (np.bincount(place, each) / counts for each in (confidence, hits))
+    low, high = np.array([consistency_band(confidence[index == number]) for number in numbers]).T
+    if terms.groups is not None:
+        residual = hits - confidence
+        least, most = _signed_bands(counts, means, residual, index, terms.groups)
         low = np.minimum(low, least)
         high = np.maximum(high, most)
     return Reliability(numbers, counts, means, accuracy, low, high)
