@@ -200,7 +200,11 @@ def _blocks(
             continue
         if row is not None:
             block = against(block, row)
-        blocks.append(_compared(found, block, names, bootstrap, level))
+        block = _compared(found, block, names, bootstrap, level)
+        if row is not None and not block.methods:
+            what = f"the predictions of {block.study} are not compared"
+            raise FieldError("--against", what, "Leave it out: the table says why.")
+        blocks.append(block)
     return combine(blocks, notes, asked)
 
 

@@ -357,4 +357,7 @@ def test_report_writes_a_file_and_leaves_out_what_is_empty(tmp_path, capsys):
     assert "in fractions, NLL in nats" in err and "%" not in err
     # These made trials have no predictions: the reason is said beside the table, not in it.
     assert "predictions.npz is missing" in err.splitlines()[0] and "Only the best is marked" in err
+    words = ("report", "digits", "--storage", tmp_path, "--format", "csv", "--against", "focal")
+    code, out, said = calstudy(capsys, *words)
+    assert (code, out) == (2, "") and said.splitlines()[1].startswith("--against: the predictions")
     assert err.count("Only the best is marked") == 1
