@@ -8,7 +8,7 @@ from study.answer.answer import answer
 from study.answer.choice import seed_of
 from study.answer.confirmation import results_of
 from study.commands import confirm as command
-from study.commands.report import _block
+from study.commands.report import _block, _compared
 from study.registry.model_card import confirmed_facts
 from study.report.comparison import ComparisonTable
 from study.report.page_confirmation import confirmed
@@ -37,7 +37,7 @@ def test_a_model_has_one_name_in_everything_that_shows_it(
     shown = OurConsole(record=True, width=200, force_terminal=False)
     monkeypatch.setattr(command, "console", shown)
     command._print(found, command._sizes(found))
-    block = _block(results, 100, 0.95)
+    block = _compared(results, _block(results), ("error", "ece"), 100, 0.95)
     said = {
         "confirm": shown.export_text().replace(str(tmp_path), ""),
         "answer": every_part(answer(results)),

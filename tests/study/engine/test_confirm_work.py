@@ -69,7 +69,7 @@ def test_what_was_trained_and_measured_is_not_counted_again(tmp_path: Path) -> N
     assert (found["trainings"], found["openings"], found["at_once"]) == (0, 0, None)
     shown = here("confirm", "small", "--dry-run", "--storage", storage)
     assert shown.splitlines()[0] == (
-        "small: 1 candidate + 3 defaults x 2 seeds = 8 trainings, none left; all are measured on"
+        "small: (1 candidate + 3 defaults) x 2 seeds = 8 trainings, none left; all are measured on"
         " test"
     )
     more = dry("small", storage, "--seeds", 5)
@@ -80,7 +80,7 @@ def test_what_was_trained_and_measured_is_not_counted_again(tmp_path: Path) -> N
 def test_a_confirmation_says_it_first(tmp_path: Path) -> None:
     storage = copy_of(made_once("confirmed", make_confirmed), tmp_path)
     said, _ = here_apart("confirm", "small", "--storage", storage)
-    assert said.startswith("small: 1 candidate + 3 defaults x 2 seeds = 8 trainings, none left; ")
+    assert said.startswith("small: (1 candidate + 3 defaults) x 2 seeds = 8 trainings, none left; ")
 
 
 def test_a_copy_is_not_moved_by_a_dry_run(tmp_path: Path) -> None:
