@@ -326,19 +326,18 @@ def against(block: Block, named: str) -> Block:
 
     Raises FieldError if there is no such row, or it has one seed.
     """
-    labels = [row.label for row in block.rows]
-    found = [label for label in labels if label == named]
-    found = found or [label for label in labels if label.startswith(f"{named}/")]
+    found = [row for row in block.rows if row.label == named]
+    found = found or [row for row in block.rows if row.label.startswith(f"{named}/")]
     if len(found) != 1:
-        what = "is no row" if not found else f"has the rows {', '.join(found)}"
-        mend = f"Name one row: {', '.join(found or labels)}."
-        raise FieldError("--against", f"{named} {what} of {block.study}", mend)
-    if len(block.rows[labels.index(found[0])].seeds) == 1:
-        what = f"{found[0]} of {block.study} is not compared: it needs at least two seeds"
-        raise FieldError(
-            "--against", what, f"Run `calstudy confirm {block.study} --seeds 3` first."
-        )
-    return replace(block, against=found[0])
+        rows = ", ".join(row.label for row in found or block.rows)
+        what = f"has the rows {rows}" if found else "is no row"
+        raise FieldError("--against", f"{named} {what} of {block.study}", f"Name one row: {rows}.")
+    (row,) = found
+    if len(row.seeds) == 1:
+        what = f"{row.label} of {block.study} is not compared: it needs at least two seeds"
+        mend = f"Run `calstudy confirm {block.study} --seeds 3` first."
+        raise FieldError("--against", what, mend)
+    return replace(block, against=row.label)
 
 
 # ---- cells ---------------------------------------------------------------------------------------

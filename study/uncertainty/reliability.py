@@ -86,7 +86,7 @@ def reliability(arrays: Arrays, ties: bool = False) -> Reliability:
     `_signed_bands` too: in a bin without a wrong label, signs alone vary too little.
     """
     groups = together(arrays.groups)
-    logits = arrays.logits.astype(np.float64)
+    logits = arrays.logits.astype(np.float64, copy=False)
     terms = SampleTerms.of(
         logits, arrays.labels, False, groups=groups, given=arrays.given, ties=ties
     )

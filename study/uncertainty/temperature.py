@@ -41,7 +41,7 @@ def temperature_of(arrays: Arrays) -> float:
 def fold_temperatures(arrays: Arrays) -> Floats:
     """[folds]: of each fold the temperature of the others, as `post_hoc.fold_fits`; none of fewer
     than two samples or groups."""
-    logits = arrays.logits.astype(np.float64)
+    logits = arrays.logits.astype(np.float64, copy=False)
     groups = arrays.groups
     units = len(logits) if groups is None else int(groups.max()) + 1
     if (folds := min(FOLDS, units)) < 2:

@@ -20,6 +20,8 @@ from study.store.trials import TrialRecord
 from study.uncertainty.reliability import consistency_band, diagram, reliability
 from tests.study.made import OBJECTIVES, random_predictions, trials_of, unwritten_study
 from trainables.metrics import measure_stored
+from trainables.metrics.binned import ReliabilityBins
+from trainables.metrics.scores import top_label
 from trainables.metrics.shared.post_hoc import cross_fitted
 from trainables.outputs.predictions import Predictions
 
@@ -115,6 +117,24 @@ def test_after_temperature_is_after_that_of_the_other_folds(samples):
     fold = min(samples, 5)
     of_folds = [float(given.logits[k, 0] / scaled[k, 0]) for k in range(fold)]
     assert found.temperature == approx(np.median(of_folds), rel=1e-6)
+
+
+@pytest.mark.parametrize("groups", [None, torch.arange(300) // 4])
+def test_of_given_votes_the_bins_are_those_of_the_metrics_in_torch(groups):
+    """Probabilities of 0, and ties, before and after the temperature."""
+    votes = np.random.default_rng(4).multinomial(10, np.ones(5) / 5, 300) / 10
+    probs = torch.from_numpy(votes)
+    given = Predictions(labels=probs.argmax(1), probs=probs, groups=groups)
+    scaled = given.cross_fitted()
+    found = diagram(given)
+    for each, logits, after in (
+        (found.raw, given.logits, probs),
+        (found.scaled, scaled, given.probs_after(scaled)),
+    ):
+        confidence, hits = top_label(logits, given.labels, after)
+        bins = ReliabilityBins.of(confidence, hits, 15)
+        for name in ("counts", "confidence", "accuracy"):
+            np.testing.assert_allclose(getattr(each, name), getattr(bins, name), rtol=1e-9)
 
 
 def test_certain_predictions_leave_no_band():

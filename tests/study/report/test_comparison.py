@@ -260,7 +260,7 @@ def test_unasked_there_are_error_nll_brier_and_the_objectives(confirmed):
 
 
 def test_against_a_row_each_mean_is_less_that_rows_mean(confirmed):
-    """The estimate by hand; interval and word as those of the two rows alone beside each other."""
+    """The estimate by hand; the interval is the one that the table's marks go by."""
     (block,) = confirmed.blocks
     less = against(block, "cross_entropy")
     cells = less.cells("error")
