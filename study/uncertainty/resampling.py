@@ -268,7 +268,9 @@ class Sums:
 class SampleTerms:
     """Each sample's terms in the sums: N samples, K classes, of the logits to measure.
 
-    Samples with groups are in order of these, whatever the order in which they were given.
+    Samples with groups are in order of these, whatever the order in which they were given. Or the
+    table is of several parts with as many samples each, one after another, with groups of their
+    own.
     """
 
     classes: int
@@ -344,14 +346,17 @@ class SampleTerms:
         known = InGroups.of(hits, within, self.groups)
         return replace(self._sums(np.ones((known.total, 1))), groups=known)
 
-    def sums(self, counts: Floats) -> Sums:
-        """Sums with each sample, or each group, counted by counts [N, B], in their precision."""
-        found = self._sums(counts)
+    def sums(self, counts: Floats, parts: int = 1) -> Sums:
+        """Sums with each sample, or each group, counted by counts [N, B], in their precision.
+
+        parts: of how many the table is; the sums of the first come first, [..., parts * B].
+        """
+        found = self._sums(counts, parts)
         if self.groups is None:
             return found
         return replace(found, mass_hits=found.mass_hits[:0])
 
-    def _sums(self, counts: Floats) -> Sums:
+    def _sums(self, counts: Floats, parts: int = 1) -> Sums:
         residual = self.hits - self.confidence
         one = np.ones_like(residual)
         means = len(SUMMED)
@@ -372,16 +377,21 @@ class SampleTerms:
             rows.append(height + np.stack(region, axis=1))
             values.append(np.stack([self.hits, one, one], axis=1))
             height += 3 * classes
-        total = product(np.hstack(rows), np.hstack(values), counts, height, self.groups)
-        parts = np.split(total, ends)
-        parts.append(self.smooth_gaps(residual, counts))
-        return Sums(len(self.labels), classes, *parts)
+        total = product(np.hstack(rows), np.hstack(values), counts, height, self.groups, parts)
+        found = np.split(total, ends)
+        found.append(self.smooth_gaps(residual, counts, parts))
+        return Sums(len(self.labels) // parts, classes, *found)
 
-    def smooth_gaps(self, residual: Floats, counts: Floats) -> Floats:
+    def smooth_gaps(self, residual: Floats, counts: Floats, parts: int = 1) -> Floats:
         """The cells of smooth ECE, [cells, B]: residuals [N], counted by counts as in `sums`."""
         if self.smoothing is None:
-            return np.empty((0, counts.shape[1]), counts.dtype)
-        return self.smoothing.gaps(self.confidence, residual, counts, self.groups)
+            return np.empty((0, parts * counts.shape[1]), counts.dtype)
+        found = []
+        for part, own in enumerate(np.split(counts, parts)):
+            rows = slice(part * len(residual) // parts, (part + 1) * len(residual) // parts)
+            groups = None if self.groups is None else self.groups[rows] - part * len(own)
+            found.append(self.smoothing.gaps(self.confidence[rows], residual[rows], own, groups))
+        return np.hstack(found)
 
 
 class _Scored(NamedTuple):
@@ -417,24 +427,28 @@ def product(
     counts: Floats,
     height: int,
     groups: Indices | None = None,
+    parts: int = 1,
 ) -> Floats:
     """Sum over samples i and entries j of values[i, j] * counts[i], into rows[i, j] of [height, B].
 
-    rows, values: [N, M]; counts: [N, B], or [G, B] of groups [N], which ascend.
+    rows, values: [N, M]; counts: [N, B], or [G, B] of groups [N], which ascend. parts: as in
+    `SampleTerms.sums`.
     """
+    if parts > 1:
+        rows = rows + height * np.repeat(np.arange(parts), len(rows) // parts)[:, None]
     starts = np.arange(len(rows) + 1)
     if groups is not None:
         starts = np.searchsorted(groups, np.arange(len(counts) + 1))
     precision = counts.dtype if groups is None else np.float64
     flat = values.astype(precision).ravel(), rows.astype(np.int32).ravel(), starts * rows.shape[1]
-    matrix = sparse.csc_matrix(flat, shape=(height, len(counts)))
+    matrix = sparse.csc_matrix(flat, shape=(parts * height, len(counts)))
     if groups is not None:
         # By rows its columns ascend, so that a group's entries for one sum are neighbours.
         matrix = matrix.tocsr()
         matrix.sum_duplicates()
         matrix = matrix.astype(counts.dtype)
     total: Floats = matrix @ counts
-    return total
+    return total if parts == 1 else np.hstack(np.split(total, parts))
 
 
 def mass_starts(confidence: Floats) -> Floats:

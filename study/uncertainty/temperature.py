@@ -9,7 +9,7 @@ group, so that copies of it are never on both sides of a fit.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +28,7 @@ STEPS = 8  # of Newton's method, from the middle of a cell
 SPAN = 0.01
 ALIKE = 32
 CHUNK = 2**15  # values
+VALUES = 2**18  # of the parts that are measured at once
 _NODES = chebyshev.chebpts1(NODES)
 _SERIES_OF = np.linalg.inv(chebyshev.chebvander(_NODES, NODES - 1))
 
@@ -338,13 +339,39 @@ def sums_after(
         names = labels[rows]
         of_fold = weights[fold::FOLDS]
         parts = min(ALIKE, len(own), 1 + math.ceil(np.ptp(own) / SPAN))
-        for alike in np.array_split(np.argsort(own, kind="stable"), parts):
-            scaled = part / math.exp(own[alike].mean())
-            table = SampleTerms.of(scaled, names, classwise, starts, smoothing, groups, overlaps)
-            for name, values in table.sums(of_fold[:, alike]).arrays().items():
+        every = np.array_split(np.argsort(own, kind="stable"), parts)
+        at_once = max(1, VALUES // part.size)
+        for start in range(0, parts, at_once):
+            alike = every[start : start + at_once]
+            scaled = np.concatenate([part / math.exp(own[columns].mean()) for columns in alike])
+            numbers = None
+            if groups is not None:
+                numbers = np.concatenate([groups + k * len(of_fold) for k in range(len(alike))])
+            table = SampleTerms.of(
+                scaled,
+                np.tile(names, len(alike)),
+                classwise,
+                starts,
+                smoothing,
+                numbers,
+                overlaps,
+            )
+            counts, kept = _side_by_side(of_fold, alike)
+            for name, values in table.sums(counts, len(alike)).arrays().items():
                 empty = np.zeros((len(values), weights.shape[1]), weights.dtype)
-                total.setdefault(name, empty)[:, alike] += values
+                total.setdefault(name, empty)[:, np.concatenate(alike)] += values[:, kept]
     return Sums(samples=len(logits), classes=logits.shape[1], groups=None, **total)
+
+
+def _side_by_side(counts: Floats, alike: Sequence[Indices]) -> tuple[Floats, Indices]:
+    """The counts [n, B] of each of the sets of columns, below each other, [sets * n, widest]; and
+    which of [sets * widest] columns are theirs: a narrow one is filled up with zeros."""
+    widest = max(map(len, alike))
+    found = np.zeros((len(alike), len(counts), widest), counts.dtype)
+    for one, columns in zip(found, alike, strict=True):
+        one[:, : len(columns)] = counts[:, columns]
+    kept = [k * widest + np.arange(len(columns)) for k, columns in enumerate(alike)]
+    return found.reshape(-1, widest), np.concatenate(kept)
 
 
 def _fold(fold: int, groups: Indices | None) -> tuple[slice | Indices, Indices | None]:
