@@ -11,8 +11,12 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from threadpoolctl import ThreadpoolController
 
 # Of glibc's malloc.h: blocks from this size on are mapped anew each time, and freed ones above it
 # are given back.
@@ -122,12 +126,20 @@ def in_threads(call: Callable[[Item], Result], items: Iterable[Item]) -> list[Re
     NumPy and torch release Python's lock. Each call uses one thread of theirs: more would compete
     for the cores.
     """
-    from threadpoolctl import threadpool_limits
-
     threads = min(MOST_THREADS, os.cpu_count() or 1)
     of_torch = one_torch_thread() if "torch" in sys.modules else nullcontext()
-    with threadpool_limits(1, "blas"), of_torch, ThreadPoolExecutor(threads) as pool:
+    limited = _thread_pools(len(sys.modules)).limit(limits=1, user_api="blas")
+    with limited, of_torch, ThreadPoolExecutor(threads) as pool:
         return list(pool.map(call, items))
+
+
+@lru_cache(maxsize=1)
+def _thread_pools(modules: int) -> ThreadpoolController:
+    """The libraries with threads that are loaded; they are looked for, for milliseconds, where more
+    modules are imported."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
 
 
 @contextmanager

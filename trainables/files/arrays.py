@@ -15,6 +15,8 @@ from trainables.files.regular import NotAFile, open_regular
 from trainables.machine import memory
 from trainables.problems import FieldError
 
+SMALL = 2**16  # bytes that any machine has: to ask for its memory takes milliseconds
+
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> str:
     """Write an npz atomically; returns its sha256."""
@@ -104,11 +106,14 @@ def _check_sizes(
                     "The file is damaged: save it again.",
                 )
             used += math.prod(shape) * working.get(name, 0)
-    if whole > (half := memory() // 2):  # they are copied
+    if whole + used <= SMALL:
+        return
+    most = memory()
+    if whole > most // 2:  # they are copied
         found = f"its arrays take {whole / 1e9:,.1f} GB"
-        limit = f"half of this machine's memory is {half / 1e9:,.1f} GB"
+        limit = f"half of this machine's memory is {most // 2 / 1e9:,.1f} GB"
         raise FieldError(str(path), f"{found}, {limit}")
-    if whole + used > (most := memory()):
+    if whole + used > most:
         found = f"its arrays and their use take {(whole + used) / 1e9:,.1f} GB"
         limit = f"this machine's memory is {most / 1e9:,.1f} GB"
         raise FieldError(str(path), f"{found}, {limit}", "Give fewer samples.")
