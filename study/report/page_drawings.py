@@ -11,7 +11,7 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from study.report.figure_set import FIGURES, Gallery
-from study.report.style import DPI, our_settings
+from study.report.style import DPI, lay_out, our_settings
 from trainables.problems import FieldError
 
 # Of each figure its section on the page and that section's heading.
@@ -60,6 +60,7 @@ def inlined(figure: Figure | bytes) -> str:
     assert isinstance(figure, Figure)
     drawn = io.StringIO()
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "page"}):
+        lay_out(figure)
         figure.savefig(drawn, dpi=DPI, format="svg", metadata={"Date": None})
     whole = drawn.getvalue()
     body = whole[whole.index("</defs>") + len("</defs>") :]  # the first holds a style element

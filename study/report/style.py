@@ -167,8 +167,18 @@ def save(
     """Write PNG, PDF or SVG, by the suffix. write: `write_output` for a file that a user named."""
     drawn = io.BytesIO()
     with our_settings():
+        lay_out(figure)
         figure.savefig(drawn, dpi=DPI, format=path.suffix[1:].lower())
     write(path, drawn.getbuffer())
+
+
+def lay_out(figure: Figure) -> None:
+    """Lay a finished figure out once: else each format would do it anew, and be drawn twice."""
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        figure.set_dpi(DPI)  # at which the widths of words are exact
+        engine.execute(figure)
+        figure.set_layout_engine(None)
 
 
 def wrapped(sentences: Sequence[str]) -> str:
