@@ -14,6 +14,7 @@ import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
+from unittest import mock
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 
 from benchmarks.experiments.racing import Rule, shown, standard_error
 from benchmarks.race.kept import Kept, Scores
+from study.analysis import racing
 from study.analysis.rule import SHARE_OF_NLL
 from study.report.style import COLOURS, new_figure, our_settings
 from study.schema.objective import RAW, TEMPERATURE
@@ -200,13 +202,51 @@ class Played(NamedTuple):
             figure.savefig(file, dpi=100)
 
 
-def _losses(choices: Sequence[tuple[Floats, Floats]], rule: Rule) -> Floats:
+def _losses(choices: Sequence[tuple[Floats, Floats]], rule: Rule | FoldRule) -> Floats:
     """[2, choice]: loss and trainings. choices: sums by row and seed, and the truth."""
     found = []
     for costs, truth in choices:
         row, spent = rule.choose(costs)
         found.append((truth[row] - truth.min(), spent))
     return np.array(found).T
+
+
+class FoldRule(NamedTuple):
+    """The race, which knows of each seed's fold: rows and folds add up, by least squares over the
+    seeds that it has. A fold's mean over its rows would not do: later folds have only good rows."""
+
+    race: Race
+
+    def choose(self, costs: Floats) -> tuple[int, int]:
+        with mock.patch.object(racing, "_likeliest", _likeliest_in_folds):
+            return Rule(0, race=self.race).choose(costs)
+
+
+def _likeliest_in_folds(
+    counted: Mapping[str, Sequence[float]], asked: Mapping[str, int], until: float
+) -> tuple[str | None, tuple[str, ...]]:
+    """As the race's own, of seeds whose k-th is measured on fold k mod FOLDS."""
+    rows = list(counted)
+    known = _design([len(of) for of in counted.values()])
+    planned = _design([len(of) + asked.get(row, 0) for row, of in counted.items()])
+    values = np.concatenate([np.asarray(of) for of in counted.values()])
+    effects = np.linalg.pinv(known) @ values
+    freedom = len(values) - np.linalg.matrix_rank(known)
+    variance = ((values - known @ effects) ** 2).sum() / freedom
+    leader = int(effects[: len(rows)].argmin())
+    beside = np.zeros((len(rows), planned.shape[1]))
+    beside[:, : len(rows)] = np.eye(len(rows)) - np.eye(len(rows))[leader]
+    spread = np.einsum("ij,jk,ik->i", beside, np.linalg.pinv(planned.T @ planned), beside)
+    least = beside @ effects - racing.SURE * np.sqrt(variance * spread)
+    rivals = [row for row in range(len(rows)) if row != leader and least[row] < -until]
+    return rows[leader], tuple(rows[row] for row in sorted(rivals, key=lambda one: least[one]))
+
+
+def _design(seeds: Sequence[int]) -> Floats:
+    """[N, rows + FOLDS]: which row and which fold each seed is of, row by row."""
+    row = np.repeat(np.arange(len(seeds)), seeds)
+    fold = np.concatenate([np.arange(count) % FOLDS for count in seeds])
+    return np.hstack([np.eye(len(seeds))[row], np.eye(FOLDS)[fold]])
 
 
 def _centred(folds: Floats) -> Floats:
@@ -222,10 +262,15 @@ def _folds(size: int, drawn: Mapping[str, Sequence[Draw]]) -> Iterator[str]:
     single = [(one.single, one.beyond) for one in flat]
     folds = [(one.folds, one.beyond) for one in flat]
     centred = [(_centred(one.folds), one.beyond) for one in flat]
-    pairs = {name: (rule, folds) for name, rule in CHOICES.items()}
+    pairs: dict[str, tuple[Rule | FoldRule, list[tuple[Floats, Floats]]]] = {
+        name: (rule, folds) for name, rule in CHOICES.items()
+    }
     pairs["race, each fold's mean taken off"] = (CHOICES["race"], centred)
+    pairs["race, fold effects by least squares"] = (FoldRule(Race()), folds)
     for name, (rule, other) in pairs.items():
-        one, many = (_losses(of, rule).reshape(2, len(drawn), -1) for of in (single, other))
+        alone = CHOICES["race"] if isinstance(rule, FoldRule) else rule
+        one = _losses(single, alone).reshape(2, len(drawn), -1)
+        many = _losses(other, rule).reshape(2, len(drawn), -1)
         cells = [f"{shown(of[0])} ({of[1].mean():.1f})" for of in (one, many)]
         less = many[0] - one[0]
         cells += [shown(of[None]) for of in less] + [shown(less)]
