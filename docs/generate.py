@@ -37,8 +37,8 @@ def pages() -> dict[str, str]:
         "keys.md": _keys(schema),
         "methods.md": _methods(schema),
         "metrics.md": _metrics(),
-        "data.md": _entries(schema, "dataset", "trainables.data", "Data sets"),
-        "networks.md": _entries(schema, "model", "trainables.models", "Networks"),
+        "data.md": _entries(schema, "dataset", "trainables.data", "Look up a data set"),
+        "networks.md": _entries(schema, "model", "trainables.models", "Look up a network"),
     }
     return {name: f"{MADE}\n\n{text.strip()}\n" for name, text in bodies.items()}
 
@@ -47,7 +47,7 @@ def _commands() -> str:
     """Every command: what it does, and its options."""
     settings = {**calstudy.context_settings, "info_name": "calstudy", "terminal_width": 100}
     with click.Context(calstudy, **settings) as group:
-        parts = ["# Commands", f"```\n$ calstudy --help\n{_help(group)}\n```"]
+        parts = ["# Look up a command", f"```\n$ calstudy --help\n{_help(group)}\n```"]
         for title, names in GROUPS.items():
             parts.append(f"## {title}")
             for name in names:
@@ -66,7 +66,7 @@ def _keys(schema: Schema) -> str:
     """Every key of a study file; those inside a mapping as `optimizer.lr`."""
     rows = [*_rows(schema, "", set(schema["required"]))]
     return (
-        "# Keys of a study\n\n`calstudy plan --schema` prints the JSON schema, with which an editor"
+        "# Look up a key of a study\n\n`calstudy plan --schema` prints the JSON schema, with which an editor"
         " completes and checks them.\n\n" + _table(("key", "type", "default", "meaning"), rows)
     )
 
@@ -98,7 +98,7 @@ def _default(found: Schema) -> str:
 
 def _methods(schema: Schema) -> str:
     """Every method: its docstrings, its settings, and what a study searches of it."""
-    found = _entries(schema, "method", "trainables.methods", "Methods")
+    found = _entries(schema, "method", "trainables.methods", "Look up a method")
     parts = re.split(r"(?=^## )", found, flags=re.MULTILINE)
     for place, part in enumerate(parts[1:], 1):
         name = part.splitlines()[0].removeprefix("## ").strip()
@@ -179,7 +179,7 @@ def _metrics() -> str:
         for each in found.values()
     ]
     parts = [
-        "# Metrics",
+        "# Look up a metric",
         _paragraphs(inspect.getdoc(metrics) or "").partition("\n\nEach file starts")[0],
         _table(("metric", "better", "stored", "smallest difference that matters"), rows),
     ]
