@@ -63,21 +63,22 @@ def ends_of_the_space(name: str) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("case", BATCHES)
 @pytest.mark.parametrize(
     ("name", "values"),
     [(name, values) for name in WITH_LOSS for values in ends_of_the_space(name)],
     ids=str,
 )
-def test_first_and_second_gradients_are_finite(
-    name: str, values: dict[str, Any], case: str
+def test_first_and_second_gradients_are_finite_on_every_batch(
+    name: str, values: dict[str, Any]
 ) -> None:
-    rows, classes = BATCHES[case]
-    logits, labels = torch.tensor(rows, requires_grad=True), torch.tensor(classes)
-    loss = methods.find(name)(**values).loss(logits, labels, 0.5)
-    (first,) = torch.autograd.grad(loss, logits, create_graph=True)
-    (second,) = torch.autograd.grad(first.square().sum(), logits)
-    assert torch.isfinite(loss) and torch.isfinite(first).all() and torch.isfinite(second).all()
+    method = methods.find(name)(**values)
+    for case, (rows, classes) in BATCHES.items():
+        logits, labels = torch.tensor(rows, requires_grad=True), torch.tensor(classes)
+        loss = method.loss(logits, labels, 0.5)
+        (first,) = torch.autograd.grad(loss, logits, create_graph=True)
+        (second,) = torch.autograd.grad(first.square().sum(), logits)
+        assert torch.isfinite(loss), case
+        assert torch.isfinite(first).all() and torch.isfinite(second).all(), case
 
 
 @pytest.mark.parametrize("name", WITH_LOSS)
@@ -147,7 +148,7 @@ class Hooked(CrossEntropy):
 ROWS = {"data": {"name": "gaussian_clusters", "train": 1000}}
 KINDS: dict[str, dict[str, Any]] = {
     "images": {
-        "data": {"name": "digits", "augment": "crop_flip"},
+        "data": {"name": "digits", "augment": "crop_flip", "validation": 0.6},
         "model": {"name": "cnn", "width": 4},  # batch norm's statistics are state too
     },
     "rows": {**ROWS, "model": {"name": "mlp", "width": 8}},
@@ -208,12 +209,31 @@ def assert_equal_state(one: Any, other: Any) -> None:
     assert_close(one, other, rtol=0, atol=0)
 
 
+# They draw, choose or keep something, or take steps of their own; beside them one that only has a
+# loss.
+OF_MORE_THAN_A_LOSS = [
+    name
+    for name in methods.names()
+    if any(
+        methods.find(name)().overrides(hook)
+        for hook in ("start", "order", "prepare", "step", "observe")
+    )
+]
+TELLING = ["cross_entropy", *OF_MORE_THAN_A_LOSS, "hooked"]
+
+
 def resumed() -> Iterator[tuple[str, str, str]]:
-    """Every kind, precision and method, but for those that mix texts."""
-    for kind, precision in [("images", "bfloat16"), *((kind, "float32") for kind in KINDS)]:
-        for name in [*methods.names(), "hooked"]:
-            if kind != "texts" or name not in ("mixup", "reg_mixup", "hooked"):
-                yield kind, precision, name
+    """Every method on rows; of the other kinds, what a loss has no part in, but for those that mix
+    texts."""
+    for name in [*methods.names(), "hooked"]:
+        yield "rows", "float32", name
+    for name in TELLING:
+        yield "images", "bfloat16", name
+        yield "rows, without hidden layers", "float32", name
+        if name not in ("mixup", "reg_mixup", "hooked"):
+            yield "texts", "float32", name
+    for name in ("cross_entropy", "gamma_net", "hooked"):
+        yield "images", "float32", name
 
 
 @pytest.mark.slow
