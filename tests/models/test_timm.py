@@ -3,7 +3,6 @@
 import hashlib
 import importlib.util
 import re
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -154,15 +153,6 @@ def test_without_timm_a_study_is_read_and_one_line_says_how_to_install_it(
         made.origin()
     with pytest.raises(FieldError, match=r"pip install 'calstudy\[timm\]'$"):
         made.build((3, 32, 32), 7)
-
-
-def test_timm_is_not_imported_before_it_is_used() -> None:
-    code = (
-        "import sys, trainables.models.timm, study.terminal.catalogue as catalogue\n"
-        "catalogue.catalogue('models')\n"
-        "assert 'timm' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.slow
