@@ -164,7 +164,7 @@ def test_a_network_of_timm_to_a_verified_model(
 
     monkeypatch.setenv("CALSTUDY_CACHE", str(tmp_path / "cache"))
     digits = load_digits()
-    for number, (image, label) in enumerate(zip(digits.images[:400], digits.target, strict=False)):
+    for number, (image, label) in enumerate(zip(digits.images[:150], digits.target, strict=False)):
         file = tmp_path / "images" / str(label) / f"{number}.png"
         file.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(np.kron(15 * image, np.ones((4, 4))).astype(np.uint8)).save(file)
@@ -174,7 +174,7 @@ def test_a_network_of_timm_to_a_verified_model(
     keys: dict[str, Any] = {
         "methods": ["cross_entropy"],
         "trials": 1,
-        "epochs": 20,
+        "epochs": 2,
         "search_space": {},
     }
     data = {"name": "image_folder", "path": "images"}

@@ -152,10 +152,10 @@ def test_a_training_that_is_resumed_is_the_same_bit_for_bit(
 def test_nested_negations_are_learned_by_structure_and_not_by_words(tmp_path: Path) -> None:
     """A bag of words sees whether there is a negation, which is right of .84, not if they are
     even."""
-    bank = write_negations(tmp_path, train=2000, other=400)
-    large = {"batch_size": 25, "epochs": 3, "optimizer": {"name": "adagrad", "lr": 0.05}}
-    tree = learner(bank, model={"name": "tree_lstm", "width": 32, "memory": 32}, **large)
-    bag = learner(bank, model={"name": "bag_of_words", "width": 32}, **{**large, "epochs": 8})
+    bank = write_negations(tmp_path, train=1000, other=300)
+    large = {"batch_size": 25, "epochs": 4, "optimizer": {"name": "adagrad", "lr": 0.05}}
+    tree = learner(bank, model={"name": "tree_lstm", "width": 16, "memory": 16}, **large)
+    bag = learner(bank, model={"name": "bag_of_words", "width": 16}, **{**large, "epochs": 8})
     for each in (tree, bag):
         while not each.finished:
             each.train_epoch()
