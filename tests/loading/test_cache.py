@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.patience import patient
+from tests.patience import patient, wait_until
 from trainables.data.digits import Digits
 from trainables.data.shared.splits import ranks_in_class
 from trainables.dataset import Dataset, Progress, RawData, RawSplit, nothing
@@ -401,36 +401,28 @@ import os, sys
 from pathlib import Path
 from tests.loading.test_cache import Counted
 from trainables.loading import cache as prepared
-if sys.argv[2] == "kill":
-    prepared.Path.write_text = lambda *_: os._exit(9)
-counted = Counted(log=sys.argv[1] + "/log", seconds=0.5)
-print(prepared.prepare(counted, 0, Path(sys.argv[1])).directory)
+folder = Path(sys.argv[1])
+counted = Counted(log=str(folder / "log"), seconds=2.0)
+print(prepared.prepare(counted, 0, folder / "shared").directory)
+prepared.Path.write_text = lambda *_: os._exit(9)
+prepared.prepare(Counted(), 0, folder / "killed")
 """
 
 
-def start(tmp_path: Path, how: str) -> "subprocess.Popen[str]":
-    root = Path(__file__).parents[2]
-    command = [sys.executable, "-c", SCRIPT, str(tmp_path), how]
-    return subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True)
-
-
 @pytest.mark.slow
-def test_two_processes_at_once_decode_once(tmp_path):
-    both = [start(tmp_path, "run") for _ in range(2)]
-    outputs = {process.communicate(timeout=patient(120))[0] for process in both}
-    assert outputs == {f"{tmp_path / data_digest(Counted(), 0)}\n"}
-    assert (tmp_path / "log").read_text() == "read\n"
-
-
-@pytest.mark.slow
-def test_killed_process_leaves_nothing_that_counts(tmp_path):
-    killed = start(tmp_path, "kill")
-    killed.communicate(timeout=patient(120))
-    assert killed.returncode == 9
-    digest = data_digest(Counted(), 0)
-    assert (tmp_path / f"{digest}.partial" / "test.npy").exists()
-    assert not (tmp_path / digest).exists()
-    prepared = prepare(Counted(), 0, tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == [digest]
+def test_another_process_decodes_for_both_and_once_killed_leaves_nothing_that_counts(tmp_path):
+    root, log = Path(__file__).parents[2], tmp_path / "log"
+    command = [sys.executable, "-c", SCRIPT, str(tmp_path)]
+    other = subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True)
+    wait_until(lambda: log.exists() or other.poll() is not None)
+    asked = prepare(Counted(log=str(log)), 0, tmp_path / "shared")  # while the other reads
+    assert other.communicate(timeout=patient(120))[0] == f"{asked.directory}\n"
+    assert log.read_text() == "read\n"
+    assert other.returncode == 9
+    digest, killed = data_digest(Counted(), 0), tmp_path / "killed"
+    assert (killed / f"{digest}.partial" / "test.npy").exists()
+    assert not (killed / digest).exists()
+    prepared = prepare(Counted(), 0, killed)
+    assert sorted(path.name for path in killed.iterdir() if path.is_dir()) == [digest]
     rows = [row for name in prepared.sizes for row in rows_of(prepared, name)]
     assert sorted(rows) == list(range(100))

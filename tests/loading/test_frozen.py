@@ -17,6 +17,8 @@ from torch.testing import assert_close
 from tests.frozen_network import NETWORK, WIDTH, network, normalised, written
 from trainables import methods
 from trainables.config import TrialConfig
+from trainables.data.digits import Digits
+from trainables.dataset import RawData, RawSplit
 from trainables.files.digest import file_digest
 from trainables.inputs import Inputs
 from trainables.loading import frozen
@@ -33,10 +35,18 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(scope="module", autouse=True)
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """With the weights in a file, and a cache: for tests that leave both as they are."""
-    folder = tmp_path_factory.mktemp("frozen")
+    """With the weights in a file, and a cache: for tests that leave both as they are. Of the digits
+    there are the first 300."""
+    folder, read = tmp_path_factory.mktemp("frozen"), Digits.read
+
+    def few(digits: Digits) -> RawData:
+        raw = read(digits)
+        return replace(raw, train=RawSplit(raw.train.images[:300], raw.train.labels[:300]))
+
     written(folder)
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Digits, "read", few)
+        patch.setattr(frozen, "PREDICTION_BATCH", 128)
         patch.setenv("CALSTUDY_CACHE", str(folder / "cache"))
         yield folder
 
@@ -95,7 +105,7 @@ def test_they_are_what_the_live_network_gives(file: Path) -> None:
 def test_they_are_computed_once_for_all_trials(file: Path, counted: list[int]) -> None:
     trial = config(file)
     made = prepared_for(trial, CPU)
-    assert counted == [1, 1024, made.sizes["train"] - 1024, made.sizes["validation"]]
+    assert counted == [1, 128, made.sizes["train"] - 128, made.sizes["validation"]]
     counted.clear()
     others = replace(trial, number=1, epochs=3), replace(trial, method=methods.find("focal")())
     for other in others:

@@ -216,8 +216,8 @@ def test_an_extension_is_decoded_by_confirm_alone(tmp_path: Path) -> None:
 # ---- other sources, by their pixels --------------------------------------------------------------
 
 
-@pytest.fixture(params=[GREY, COLOUR], ids=["grey", "colour"])
-def study(request: pytest.FixtureRequest, tmp_path: Path) -> Parquet:
+@pytest.fixture(params=[GREY, COLOUR], ids=["grey", "colour"], name="study")
+def study_of(request: pytest.FixtureRequest, tmp_path: Path) -> Parquet:
     """Random images, each colour channel alike; of those in colour the first has another."""
     images = np.random.default_rng(0).integers(0, 256, (60, 8, 8), dtype=np.uint8)
     encoded = [
@@ -247,18 +247,25 @@ def other(folder: Path, study: Parquet, split: str, shared: int, size: int) -> S
     return ShiftSet.read({"name": "parquet", "path": str(folder / "other.parquet")})
 
 
-@pytest.mark.parametrize("split", ["train", "validation"])
+@pytest.mark.parametrize(
+    ("study", "split", "shared"),
+    [
+        pytest.param(GREY, "validation", 2, id="grey-validation"),
+        pytest.param(COLOUR, "train", 1, id="colour-train"),
+    ],
+    indirect=["study"],
+)
 def test_a_thousandth_is_dropped(
-    study: Parquet, split: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    study: Parquet, split: str, shared: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trainables.loading.shift.CHUNK", 70)
-    found = unseen_shift(
-        other(tmp_path, study, split, 2, 2000), study.source_rows(), prepare(study, 0)
-    )
-    assert (found.dropped, len(found.images)) == (2, 2000)
-    assert found.kept.tolist() == [True] * 1998 + [False] * 2
+    shift = other(tmp_path, study, split, shared, 1000 * shared)
+    found = unseen_shift(shift, study.source_rows(), prepare(study, 0))
+    assert (found.dropped, len(found.images)) == (shared, 1000 * shared)
+    assert found.kept.tolist() == [True] * 999 * shared + [False] * shared
 
 
+@pytest.mark.parametrize("study", [GREY], indirect=True, ids=["grey"])
 def test_more_are_refused(study: Parquet, tmp_path: Path) -> None:
     shift = other(tmp_path, study, "validation", 2, 1999)
     with pytest.raises(FieldError) as refused:
