@@ -109,7 +109,7 @@ def test_balanced_weights_are_those_of_scikit_learn_and_lists_have_a_mean_of_one
 
 
 def config(method: Any, number: int = 0, **settings: Any) -> TrialConfig:
-    data = {"name": "gaussian_clusters", "train": 400, "meta": 0.2}
+    data = {"name": "gaussian_clusters", "train": 200, "meta": 0.2}
     plain = {"data": data, "model": {"name": "mlp", "width": 8}, "epochs": 2, "batch_size": 32}
     return TrialConfig.from_mapping({**plain, "method": method, "number": number, **settings})
 

@@ -126,7 +126,8 @@ def test_an_epoch_on_masks_has_finite_gradients(
     assert row["nll"] == pytest.approx(predictions.evaluate()["nll"], rel=1e-5)
 
 
-@pytest.mark.parametrize("name", ON_MASKS)
+# One that is a loss alone, one that starts with frequencies, one of means, one that draws.
+@pytest.mark.parametrize("name", ["focal_scheduled", "focal_sample_dependent", "mdca", "mixup"])
 def test_resume_on_masks_equals_no_interruption(name: str, tmp_path: Path) -> None:
     settings = {"result": "best_nll", "epochs": 3}
     whole, cut = learner(name, tmp_path, **settings), learner(name, tmp_path, **settings)

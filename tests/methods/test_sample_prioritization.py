@@ -208,16 +208,15 @@ def test_combinations_that_make_no_sense_are_refused(build: Any, problem: str) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recorded_epochs", [1, 3, 200])
-def test_the_targets_scores_are_those_of_the_same_epoch(recorded_epochs: int) -> None:
-    """For every length 1-400: row e of e + 1 .. n; a share of training in floating point
+def test_the_targets_scores_are_those_of_the_same_epoch() -> None:
+    """For every length 1-200: row e of e + 1 .. n; a share of training in floating point
     truncates 29 / 200 * 200."""
     method, fake = (
         SamplePrioritization(target="recorded.npz", warmup=0.0),
         FakeLearner(torch.zeros(1, 2)),
     )
-    for epochs in range(1, 401):
-        for length in {epochs, recorded_epochs}:
+    for epochs in range(1, 201):
+        for length in {epochs, 1, 3, 200} if epochs % 20 == 7 else {epochs}:
             rows = torch.arange(length)[:, None]
             fake.epochs = epochs
             for fake.epoch in range(epochs):

@@ -112,17 +112,18 @@ def check_metrics(
         assert each == approx(first, abs=1e-4)
 
 
-@pytest.mark.parametrize("classes", [2, 4])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "classes"), [("one of each sample", 2), *((kind, 4) for kind in KINDS)]
+)
 def test_vector_scaling_is_the_same_for_each_way_to_write_the_same_probabilities(
     kind: str, classes: int
 ) -> None:
-    check_metrics(*masked_samples(kind, 80, classes), post_hoc.fit_vector_scaling)
+    check_metrics(*masked_samples(kind, 60, classes), post_hoc.fit_vector_scaling)
 
 
 @pytest.mark.parametrize("name", post_hoc.FITS)
 def test_so_is_every_fit(name: str) -> None:
-    check_metrics(*masked_samples("one of each sample", 80, 3), post_hoc.FITS[name])
+    check_metrics(*masked_samples("one of each sample", 60, 3), post_hoc.FITS[name])
 
 
 @pytest.mark.parametrize("number", [1, 2, 7])
@@ -137,8 +138,9 @@ def test_a_few_samples_do_too(number: int) -> None:
         assert_close(each, first, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("mask", [*MASKS, -math.inf])
-@pytest.mark.parametrize("prior", [1.0, 0.0])
+@pytest.mark.parametrize(
+    ("mask", "prior"), [*((mask, 1.0) for mask in MASKS), (-math.inf, 0.0), (-1e4, 0.0)]
+)
 def test_the_fit_has_the_least_nll_without_the_masked_entries(mask: float, prior: float) -> None:
     logits, labels, masked = masked_samples("one of each sample", 80, 3)
     given = with_mask(logits, masked, mask)
@@ -242,7 +244,7 @@ def test_a_label_of_probability_zero_has_an_infinite_nll_and_informs_no_fit() ->
 def test_evaluate_prints_the_same_for_each_way(capsys: CaptureFixture[str], tmp_path: Path) -> None:
     logits, labels, masked = masked_samples("one of each sample", 200, 4)
     files = {"probs": {"probs": as_probs(logits, masked)}}
-    for mask in MASKS:
+    for mask in (MASKS[0], MASKS[-1]):
         files[f"{mask:g}"] = {"logits": with_mask(logits, masked, mask).numpy()}
     rows = []
     for name, arrays in files.items():

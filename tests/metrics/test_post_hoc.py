@@ -182,7 +182,9 @@ def test_some_of_them_have_two_minima() -> None:
         costs = references.costs_of_temperatures(logits, labels)
         falls = np.diff(costs) < 0
         count += (falls[:-1] & ~falls[1:]).sum() + (not falls[0]) > 1
-    assert count >= 3
+        if count == 3:
+            return
+    raise AssertionError(f"only {count}")
 
 
 def test_sixty_right_samples_keep_their_doubt() -> None:
