@@ -8,8 +8,10 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -40,6 +42,15 @@ def options(folder: Path, **words: object) -> argparse.Namespace:
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> argparse.Namespace:
+    """Options; of the digits there are six batches to train on."""
+    learner = stages.learner
+
+    def of_few(
+        *given: Any, data: Mapping[str, Any] = stages.FLIPPED, **settings: Any
+    ) -> stages.Learner:
+        return learner(*given, data={"validation": 0.7, **data}, **settings)
+
+    monkeypatch.setattr(stages, "learner", of_few)
     monkeypatch.setenv("CALSTUDY_CACHE", str(tmp_path / "cache"))
     for name in ("state", "out"):
         (tmp_path / name).mkdir()
@@ -221,7 +232,13 @@ def test_the_ladder(here: argparse.Namespace, monkeypatch: pytest.MonkeyPatch) -
 def test_it_goes_on_where_it_stopped_and_a_failure_is_a_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The stage that fails does so before it imports anything."""
     monkeypatch.setattr(stages, "STAGES", dict.fromkeys(["first", "inventory", "third"]))
+    python = tmp_path / "python"
+    fails = "*'--stage third '*) echo \"KeyError: 'third'\" >&2; exit 1"
+    python.write_text(f'#!/bin/sh\ncase "$*" in {fails};; esac\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
     given = options(tmp_path)
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / gpu.FILE).write_text(

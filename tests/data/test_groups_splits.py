@@ -66,7 +66,7 @@ def layout(seed: int) -> tuple[Members, int, int, np.random.Generator]:
 
 def test_each_class_is_in_each_split_wherever_there_is_a_way() -> None:
     possible = 0
-    for seed in range(250):
+    for seed in range(100):
         members, classes, parts, random = layout(seed)
         labels, groups = samples_of(members, random)
         found = carved(labels, groups, parts, seed)
@@ -80,7 +80,7 @@ def test_each_class_is_in_each_split_wherever_there_is_a_way() -> None:
             for part, rows in enumerate(found):
                 frame.loc[rows, "part"] = part
             assert (frame.groupby("group")["part"].nunique() == 1).all()
-    assert possible > 200
+    assert possible > 80
 
 
 def test_a_triangle_of_classes_has_no_split() -> None:

@@ -145,10 +145,10 @@ class Hooked(CrossEntropy):
         return {**state, "seen": seen}
 
 
-ROWS = {"data": {"name": "gaussian_clusters", "train": 1000}}
+ROWS = {"data": {"name": "gaussian_clusters", "train": 500}}
 KINDS: dict[str, dict[str, Any]] = {
     "images": {
-        "data": {"name": "digits", "augment": "crop_flip", "validation": 0.6},
+        "data": {"name": "digits", "augment": "crop_flip", "validation": 0.65},
         "model": {"name": "cnn", "width": 4},  # batch norm's statistics are state too
     },
     "rows": {**ROWS, "model": {"name": "mlp", "width": 8}},

@@ -70,25 +70,21 @@ SCORE_TYPES = ["float16", "float32", "float64", "str", "object"]
 
 
 @every_container
-@pytest.mark.parametrize("dtype", NUMBER_TYPES)
-def test_labels_of_every_type_are_the_numbers_they_write(
-    read: Read, dtype: str, tmp_path: Path
-) -> None:
-    found = read("logit", LOGITS, np.array(LABELS).astype(dtype), tmp_path)
-    assert found.labels.tolist() == LABELS and found.labels.dtype == torch.int64
+def test_labels_of_every_type_are_the_numbers_they_write(read: Read, tmp_path: Path) -> None:
+    for dtype in NUMBER_TYPES:
+        found = read("logit", LOGITS, np.array(LABELS).astype(dtype), tmp_path)
+        assert found.labels.tolist() == LABELS and found.labels.dtype == torch.int64, dtype
 
 
 @every_container
-@pytest.mark.parametrize("dtype", SCORE_TYPES)
-def test_scores_of_every_type_are_the_numbers_they_write(
-    read: Read, dtype: str, tmp_path: Path
-) -> None:
-    scores = np.array(LOGITS).astype(dtype)
-    if dtype == "object":
-        scores = np.array([[Decimal(value) for value in row] for row in LOGITS])
-    found = read("logit", scores, LABELS, tmp_path)
-    assert found.logits.tolist() == LOGITS
-    assert found.logits.dtype in (torch.float32, torch.float64)
+def test_scores_of_every_type_are_the_numbers_they_write(read: Read, tmp_path: Path) -> None:
+    for dtype in SCORE_TYPES:
+        scores = np.array(LOGITS).astype(dtype)
+        if dtype == "object":
+            scores = np.array([[Decimal(value) for value in row] for row in LOGITS])
+        found = read("logit", scores, LABELS, tmp_path)
+        assert found.logits.tolist() == LOGITS, dtype
+        assert found.logits.dtype in (torch.float32, torch.float64), dtype
 
 
 @pytest.mark.parametrize("read", [npz, arrays])
@@ -149,13 +145,11 @@ WRONG: dict[str, tuple[str, Any, Any, str]] = {
 
 
 @every_container
-@pytest.mark.parametrize(("kind", "scores", "labels", "row"), WRONG.values(), ids=WRONG)
-def test_the_row_of_what_is_wrong_is_named(
-    read: Read, kind: str, scores: Any, labels: Any, row: str, tmp_path: Path
-) -> None:
-    with pytest.raises(FieldError) as caught:
-        read(kind, scores, labels, tmp_path)
-    assert re.findall(r"row \d+", caught.value.found) == [row]
+def test_the_row_of_what_is_wrong_is_named(read: Read, tmp_path: Path) -> None:
+    for name, (kind, scores, labels, row) in WRONG.items():
+        with pytest.raises(FieldError) as caught:
+            read(kind, scores, labels, tmp_path)
+        assert re.findall(r"row \d+", caught.value.found) == [row], name
 
 
 def test_what_is_said_of_it(approved: Any, tmp_path: Path) -> None:

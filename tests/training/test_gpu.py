@@ -47,7 +47,7 @@ def learner_of(**settings: Any) -> Learner:
         "model": {"name": "cnn", "width": 4},
         "method": "cross_entropy",
         "epochs": 2,
-        "batch_size": 512,
+        "batch_size": 1024,
         "capture": "off",  # a GPU that is pretended has no graphs
         **settings,
     }

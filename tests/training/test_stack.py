@@ -388,12 +388,14 @@ def test_a_network_of_other_layers_has_no_stacked_form() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("names", [STACKED, ["focal", "mixup"]], ids=str)
+@pytest.mark.parametrize(
+    ("names", "numbers"), [(STACKED, [0]), (["focal", "mixup"], [0, 1])], ids=str
+)
 def test_a_captured_stack_trains_as_the_eager_one_and_leaves_its_program(
-    names: list[str], monkeypatch: pytest.MonkeyPatch
+    names: list[str], numbers: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The graph is simulated: see test_program.py."""
-    configs = [config(name, number, epochs=2) for name in names for number in (0, 1)]
+    configs = [config(name, number, epochs=2) for name in names for number in numbers]
     expected = trained(configs)
     monkeypatch.setattr(program, "captures", lambda device: True)
     monkeypatch.setattr(program, "capture", simulated_graph.capture)
