@@ -145,7 +145,7 @@ class Hooked(CrossEntropy):
         return {**state, "seen": seen}
 
 
-ROWS = {"data": {"name": "gaussian_clusters", "train": 500}}
+ROWS = {"data": {"name": "gaussian_clusters", "train": 600}}
 KINDS: dict[str, dict[str, Any]] = {
     "images": {
         "data": {"name": "digits", "augment": "crop_flip", "validation": 0.65},
