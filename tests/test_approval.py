@@ -1,8 +1,10 @@
 """The fixture that compares wordings with the approved ones, tried on tests of its own."""
 
+import io
 import os
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -62,13 +64,34 @@ def file_of(folder: Path) -> Path:
     return folder / "approved" / "test_it.txt"
 
 
+# Of pytest's plugins those that would change this process for good, or take long to start.
+WITHOUT = [
+    word for name in ("cacheprovider", "anyio", "faulthandler") for word in ("-p", f"no:{name}")
+]
+BESIDE = ("--numprocesses", "2", "--dist", "loadfile")
+
+
 def said_of(folder: Path, *words: str, name: str = "test_it.py", ci: str = "") -> str:
-    """What pytest says of them at its end."""
-    # Without a plugin that takes a third of the start and is not used.
-    without = ("-p", "no:cacheprovider", "-p", "no:anyio")
-    command = [sys.executable, "-m", "pytest", "-q", *without]
-    environment = {**os.environ, "CI": ci, "PYTHONPATH": str(ROOT)}
-    command += [str(folder / name), *words]
+    """What pytest says of them at its end, run in this process."""
+    said = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(said), redirect_stderr(said):
+        patch.chdir(folder)
+        patch.setenv("CI", ci)
+        patch.setattr(sys, "path", [*sys.path])
+        try:
+            pytest.main(
+                ["-q", *WITHOUT, f"--basetemp={folder / 'base'}", str(folder / name), *words]
+            )
+        finally:
+            for module in ("conftest", "test_it"):
+                sys.modules.pop(module, None)
+    return said.getvalue()
+
+
+def said_beside(folder: Path, *words: str) -> str:
+    """What pytest says of them in processes of its own."""
+    command = [sys.executable, "-m", "pytest", "-q", *WITHOUT, "test_it.py", *BESIDE, *words]
+    environment = {**os.environ, "CI": "", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment)
     return done.stdout + done.stderr
 
@@ -108,9 +131,7 @@ def test_it_writes_what_it_then_compares(folder: Path) -> None:
     file_of(folder).write_text(FILE.replace("the word b", "a word b"))
     said = said_of(folder)
     assert "1 failed, 2 passed" in said and "- a word b\n" in said and "+ the word b\n" in said
-    assert "3 passed in" in said_of(
-        folder, "--approve", "--numprocesses", "2", "--dist", "loadfile"
-    )
+    assert "3 passed in" in said_beside(folder, "--approve")
     assert file_of(folder).read_text() == FILE
 
 
@@ -118,11 +139,18 @@ def test_it_writes_what_it_then_compares(folder: Path) -> None:
 @pytest.mark.parametrize("key", ["test_gone", "test_one 3"])
 def test_a_key_that_no_test_asks_for_fails_and_is_removed(folder: Path, key: str) -> None:
     file_of(folder).write_text(FILE + STALE.replace("test_gone", key))
-    for words in ([], ["-m", "not platform"], ["--numprocesses", "2", "--dist", "loadfile"]):
+    for words in ([], ["-m", "not platform"]):
         said = said_of(folder, *words)
         assert "1 error" in said and f"no test asks for {key} of" in said
     said_of(folder, "--approve")
     assert file_of(folder).read_text() == FILE
+
+
+@pytest.mark.slow
+def test_such_a_key_fails_where_files_run_side_by_side(folder: Path) -> None:
+    file_of(folder).write_text(FILE + STALE)
+    said = said_beside(folder)
+    assert "1 error" in said and "no test asks for test_gone of" in said
 
 
 @pytest.mark.slow

@@ -89,16 +89,6 @@ def test_the_door_loads_nothing_heavy(name: str) -> None:
     assert done.stdout.strip() == "" and done.returncode == 0, done.stderr
 
 
-@pytest.mark.slow
-def test_an_evaluation_loads_no_ray_and_no_mlflow() -> None:
-    done = python(
-        ROOT,
-        "import sys, calstudy\nprint(calstudy.evaluate([0, 1] * 9, probs=[[0.9, 0.1]] * 18))\n"
-        "print(*sorted({'ray', 'mlflow'} & set(sys.modules)))",
-    )
-    assert done.stdout.endswith("\n\n") and "nll" in done.stdout, done.stderr
-
-
 @pytest.mark.parametrize("module", [calstudy, losses], ids=["calstudy", "losses"])
 def test_the_names_are_those_that_type_checkers_see(module: ModuleType) -> None:
     stub = ast.parse(Path(str(module.__file__)).with_suffix(".pyi").read_text())

@@ -66,34 +66,37 @@ def result_of(tmp_path: Path, body: str, seconds: float = 20.0) -> str:
 
 STARTS = """
 import pytest, subprocess
-{mark}
 def test_it():
     try:
         subprocess.run(["sshd", "--no-such-word"])
     except OSError:
         pass
+@pytest.mark.platform
+def test_marked():
+    test_it()
 """
 LASTS = """
 import pytest, time
-{mark}
 def test_it():
     time.sleep(0.2)
+@pytest.mark.platform
+def test_marked():
+    test_it()
 """
-PLATFORM = "@pytest.mark.platform"
 
 
 @pytest.mark.slow
 def test_a_test_that_starts_a_service_fails_unless_it_is_marked(tmp_path: Path) -> None:
-    said = result_of(tmp_path, STARTS.format(mark=""))
-    assert "1 passed, 1 error" in said and "mark it `platform`: it started ['sshd" in said
-    assert "1 passed in" in result_of(tmp_path, STARTS.format(mark=PLATFORM))
+    said = result_of(tmp_path, STARTS)
+    assert "2 passed, 1 error" in said and "ERROR at teardown of test_it " in said
+    assert "mark it `platform`: it started ['sshd" in said
 
 
 @pytest.mark.slow
 def test_a_test_that_takes_too_long_fails_unless_it_is_marked(tmp_path: Path) -> None:
-    said = result_of(tmp_path, LASTS.format(mark=""), seconds=0.001)
-    assert "1 passed, 1 error" in said and "mark it `platform` or make it quicker" in said
-    assert "1 passed in" in result_of(tmp_path, LASTS.format(mark=PLATFORM), seconds=0.001)
+    said = result_of(tmp_path, LASTS, seconds=0.001)
+    assert "2 passed, 1 error" in said and "ERROR at teardown of test_it " in said
+    assert "mark it `platform` or make it quicker" in said
 
 
 def test_what_was_left_out_is_one_line() -> None:

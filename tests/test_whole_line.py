@@ -1,19 +1,12 @@
 """The whole line as its user walks it: run, killed, run again, confirmed, answered, exported,
-verified, audited. What trains or exports is a process of its own, with Ray; what reads is not."""
+verified, audited. The two runs are processes of their own, with Ray; what follows is not."""
 
 from pathlib import Path
 
 import pytest
 
 from tests.patience import wait_until
-from tests.study.command_line import (
-    calstudy,
-    here,
-    here_json,
-    kill,
-    start,
-    write_spec,
-)
+from tests.study.command_line import calstudy, here, here_json, kill, start, write_spec
 from tests.study.counting import counted_once
 
 pytestmark = pytest.mark.slow
@@ -42,13 +35,13 @@ def whole(killed: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def confirmed(whole: Path) -> Path:
-    calstudy("confirm", "small", "--pareto", "--seeds", 2, "--storage", whole, *ONE)
+    here("confirm", "small", "--pareto", "--seeds", 2, "--storage", whole)
     return whole
 
 
 @pytest.fixture(scope="module")
 def exported(confirmed: Path) -> Path:
-    calstudy("export", "small", "--name", "line", "--alias", "champion", "--storage", confirmed)
+    here("export", "small", "--name", "line", "--alias", "champion", "--storage", confirmed)
     return confirmed
 
 

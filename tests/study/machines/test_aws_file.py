@@ -32,17 +32,18 @@ TRUST = {
 }
 
 
-@pytest.fixture
-def aws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("HOME", str(tmp_path))  # Ray keeps the key pair in ~/.ssh
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "simulated")
-    monkeypatch.delenv("AWS_PROFILE", raising=False)
-    with moto.mock_aws():
-        yield
+@pytest.fixture(scope="module")
+def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))  # Ray's key pair is in ~/.ssh
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            patch.setenv(name, "simulated")
+        patch.delenv("AWS_PROFILE", raising=False)
+        with moto.mock_aws():
+            yield
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def config(aws: None) -> dict[str, Any]:
     """The template with its marked lines changed, after `ray up`'s bootstrap."""
     from ray.autoscaler._private.aws.config import bootstrap_aws

@@ -23,7 +23,7 @@ LABELS = ["focal", "mbls"]
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> StudyFolder:
-    """focal: 18 trials of 30 epochs; mbls: 3, one of which failed."""
+    """focal: 9 trials of 12 epochs; mbls: 3, one of which failed."""
     random = np.random.default_rng(0)
 
     def trial():
@@ -32,12 +32,17 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> StudyFolder:
                 "epoch": 1 + k,
                 **{name: random.random() for name in ("accuracy", "nll", "brier", "ece")},
             }
-            for k in range(30)
+            for k in range(12)
         ]
         return {"accuracy": random.uniform(0.9, 1), "ece": random.uniform(0, 0.1)}, rows
 
-    trials = {"focal": [trial() for _ in range(18)], "mbls": [trial(), ({}, []), trial()]}
+    trials = {"focal": [trial() for _ in range(9)], "mbls": [trial(), ({}, []), trial()]}
     return made_study(tmp_path_factory.mktemp("storage"), "curves", trials, SPACE)
+
+
+@pytest.fixture(scope="module")
+def drawn(study: StudyFolder) -> tuple[list[Drawing], list[str]]:
+    return drawings(Gallery(study, study.records()))
 
 
 def figures_of(study: StudyFolder, name: str) -> list[Figure]:
@@ -49,14 +54,16 @@ def elements(drawing: Drawing) -> list[ElementTree.Element]:
     return [ElementTree.fromstring(part) for part in re.findall(r"<svg .*?</svg>", drawing.svg)]
 
 
-def test_a_drawing_has_the_words_the_lines_and_the_points_of_its_figure(study: StudyFolder) -> None:
-    found, notes = drawings(Gallery(study, study.records()))
+def test_a_drawing_has_the_words_the_lines_and_the_points_of_its_figure(
+    study: StudyFolder, drawn: tuple[list[Drawing], list[str]]
+) -> None:
+    found, notes = drawn
     assert not notes and [drawing.part for drawing in found] == ["growth", "learning", "searched"]
     names = {part: name for name, (part, _) in SECTIONS.items()}
     for drawing in found:
         figures = figures_of(study, names[drawing.part])
         for element, figure in zip(elements(drawing), figures, strict=True):
-            figure.canvas.draw()
+            figure.draw_without_rendering()
             shown = [each.text for each in element.iter("text")]
             for axes in figure.axes:
                 for text in (axes.get_xlabel(), axes.get_ylabel(), axes.get_title()):
@@ -66,14 +73,16 @@ def test_a_drawing_has_the_words_the_lines_and_the_points_of_its_figure(study: S
                 markers = [each for axes in figure.axes for each in axes.collections]
                 uses = len([*element.iter("use")])
                 assert uses > sum(len(each.get_offsets()) for each in markers)
-            drawn = [line for axes in figure.axes for line in axes.lines]
-            curves = {to_hex(one.get_color()) for one in drawn if one.get_linestyle() != "None"}
+            lines = [line for axes in figure.axes for line in axes.lines]
+            curves = {to_hex(one.get_color()) for one in lines if one.get_linestyle() != "None"}
             strokes = {each.get("stroke") for each in element.iter("path")}
             assert {"currentColor" if each == "#000000" else each for each in curves} <= strokes
 
 
-def test_the_page_policy_admits_it_and_no_two_things_have_one_id(study: StudyFolder) -> None:
-    found, _ = drawings(Gallery(study, study.records()))
+def test_the_page_policy_admits_it_and_no_two_things_have_one_id(
+    drawn: tuple[list[Drawing], list[str]],
+) -> None:
+    found, _ = drawn
     seen: set[str] = set()
     for drawing in found:
         assert "style" not in drawing.svg and "<script" not in drawing.svg

@@ -2,6 +2,7 @@
 each but the toy and the studies of claims has a short form."""
 
 import tomllib
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -62,26 +63,27 @@ PROTOCOLS: dict[str, tuple[int, int, dict[int, float]]] = {
 }
 
 
+@cache
 def read(name: str) -> StudySpec:
     return read_spec(FOLDER / f"{name}.yaml")
 
 
 @every_file
 def test_it_is_read_and_bears_the_name_of_its_file(file: Path) -> None:
-    spec = read_spec(file)
+    spec = read(file.stem)
     assert spec.name == file.stem
     assert file.read_text().startswith("# "), "it says which table of which paper it is"
 
 
 @every_file
 def test_nothing_is_searched_a_paper_states_its_settings(file: Path) -> None:
-    searched = {variant.label: variant.space.distributions for variant in read_spec(file).variants}
+    searched = {variant.label: variant.space.distributions for variant in read(file.stem).variants}
     assert not any(searched.values()), searched
 
 
 @every_full
 def test_it_has_the_protocol_of_its_paper(file: Path) -> None:
-    spec, (batch, epochs, rates) = read_spec(file), PROTOCOLS[file.stem]
+    spec, (batch, epochs, rates) = read(file.stem), PROTOCOLS[file.stem]
     assert (spec.batch_size, spec.epochs) == (batch, epochs)
     # The focal paper's code sums its losses over a batch, all but Brier's.
     if file.stem in OF_TEXTS:  # Adam takes the same steps of both
@@ -106,7 +108,7 @@ def test_it_has_the_protocol_of_its_paper(file: Path) -> None:
 
 @every_full
 def test_its_short_form_differs_in_size_and_network_alone(file: Path) -> None:
-    full, short = read_spec(file).to_mapping(), read(f"{file.stem}_short").to_mapping()
+    full, short = read(file.stem).to_mapping(), read(f"{file.stem}_short").to_mapping()
     for plain in (full, short):
         for key in ("name", "epochs", "trials", "resources", "model"):
             del plain[key]

@@ -54,11 +54,8 @@ def drawn_labels(probs, chances):
     found = np.empty(chances.shape, dtype=int)
     for row, uniforms in enumerate(chances):
         order = np.argsort(-probs[row], kind="stable")
-        reached = np.cumsum(probs[row][order])
-        places = [
-            np.argmax(reached > uniform) if reached[-1] > uniform else -1 for uniform in uniforms
-        ]
-        found[row] = order[places]
+        exceeds = np.cumsum(probs[row][order])[:, None] > uniforms
+        found[row] = order[np.where(exceeds[-1], exceeds.argmax(axis=0), -1)]
     return found
 
 
