@@ -50,7 +50,7 @@ READ = {
     "pareto": ("--bootstrap", 100),
     "answer": (),
     "sync": (),
-    "figures": ("--bootstrap", 100),
+    "figures": ("--only", "front", "--bootstrap", 100),
     "report": ("--bootstrap", 100),
     "audit": (),
     "export": ("--name", "m"),

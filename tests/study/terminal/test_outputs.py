@@ -39,17 +39,22 @@ def words_of(kind: str, study: StudyFolder, output: Path) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("kind", WRITES)
-def test_a_pipe_is_written_into(study: StudyFolder, tmp_path: Path, kind: str) -> None:
-    """It was replaced by a file, as /dev/full was."""
-    pipe, file = (tmp_path / f"{name}.png" for name in ("pipe", "file"))
+def test_a_pipe_is_written_into_and_a_linked_file_replaced(
+    study: StudyFolder, tmp_path: Path, kind: str
+) -> None:
+    """The pipe was replaced by a file, as /dev/full was; the link stays."""
+    pipe, file, link = (tmp_path / f"{name}.png" for name in ("pipe", "file", "link"))
     os.mkfifo(pipe)
+    file.write_text("before")
+    link.symlink_to(file)
     read: list[bytes] = []
     reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()), daemon=True)
     reader.start()
     here(*words_of(kind, study, pipe))
     assert pipe.is_fifo()
     reader.join(30)
-    here(*words_of(kind, study, file))
+    here(*words_of(kind, study, link))
+    assert link.is_symlink() and not file.read_bytes().startswith(b"before")
     assert len(read) == 1 and read[0][:20] == file.read_bytes()[:20] and len(read[0]) > 20
 
 
@@ -60,17 +65,6 @@ def test_a_device_stays_one(study: StudyFolder, tmp_path: Path, kind: str) -> No
     link.symlink_to("/dev/null")
     here(*words_of(kind, study, link))
     assert link.is_symlink() and Path("/dev/null").is_char_device()
-
-
-@pytest.mark.parametrize("kind", WRITES)
-def test_a_linked_file_is_replaced_and_its_link_stays(
-    study: StudyFolder, tmp_path: Path, kind: str
-) -> None:
-    file, link = tmp_path / "file.png", tmp_path / "link.png"
-    file.write_text("before")
-    link.symlink_to(file)
-    here(*words_of(kind, study, link))
-    assert link.is_symlink() and not file.read_bytes().startswith(b"before")
 
 
 @pytest.mark.parametrize("kind", WRITES)

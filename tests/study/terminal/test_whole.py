@@ -4,13 +4,15 @@ The values come from the data (records, --json), not from what is printed.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import cache
 from io import StringIO
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+import numpy as np
 import pytest
 from optuna.distributions import FloatDistribution
 from rich.console import Console
@@ -30,12 +32,13 @@ from study.terminal.catalogue import catalogue
 from study.terminal.doctor import show
 from study.terminal.layout import Table
 from study.terminal.progress import Progress
+from study.uncertainty import bootstrap
 from study.uncertainty.forms import digits_for, signed_ends, value_text
 from study.uncertainty.intervals import Interval
+from tests import golden
 from tests.study import report_studies
 from tests.study.command_line import here, here_json
 from tests.study.made import OBJECTIVES, made_study, random_predictions
-from tests.study.test_cli import predictions as predictions  # a fixture
 from trainables.outputs.predictions import Predictions
 
 LABELS = ("cross_entropy", "focal_loss_with_a_long_label", "mbls")
@@ -76,6 +79,33 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> StudyFolder:
     trials["mbls"][2] = ({}, ROW)
     objectives = (*OBJECTIVES, Objective("nll", "minimize"))
     return made_study(tmp_path_factory.mktemp("root"), "small", trials, SPACE, objectives, scores)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def analysed_once() -> Iterator[None]:
+    """The intervals of `study` and of its two trials do not depend on the width."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("analyse_front", "compare"):
+            patch.setattr(bootstrap, name, first_of(getattr(bootstrap, name)))
+        yield
+
+
+def first_of(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, which returns again what it has returned first."""
+    found: list[Any] = []
+
+    def returned(*given: Any, **named: Any) -> Any:
+        if not found:
+            found.append(function(*given, **named))
+        return found[0]
+
+    return returned
+
+
+@cache
+def told(*words: object) -> Any:
+    """With --json, asked once for all widths."""
+    return here_json(*words)
 
 
 def shown(*words: object, check: int = 0) -> str:
@@ -135,20 +165,20 @@ def trial_rows(study: StudyFolder) -> Iterator[list[str]]:
         yield [record.name, record.state, *values, *params(record)]
 
 
-@pytest.mark.parametrize("bootstrap", [False, True])
-def test_pareto(study: StudyFolder, width: int | None, bootstrap: bool) -> None:
-    words = ["pareto", study.directory, *(["--bootstrap", 100] if bootstrap else [])]
+@pytest.mark.parametrize("resampled", [False, True])
+def test_pareto(study: StudyFolder, width: int | None, resampled: bool) -> None:
+    words = ["pareto", study.directory, *(["--bootstrap", 100] if resampled else [])]
     records = {record.name: record for record in study.records()}
     rows = []
-    for found in here_json(*words)["front"]:
+    for found in told(*words)["front"]:
         record, row = records[f"{found['method']}/{found['number']:04d}"], []
         for metric in ("accuracy", "ece", "nll"):
             value: Interval | float = record.metrics[metric]
-            if bootstrap:
+            if resampled:
                 ends = found["intervals"][metric]
                 value = Interval(record.metrics[metric], ends["low"], ends["high"])
             row.append(value_text(value, cell=True))
-        share = [f"{found['share_on_front']:.0%}"] if bootstrap else []
+        share = [f"{found['share_on_front']:.0%}"] if resampled else []
         rows.append([record.name, *row, *share, "1.0k", *params(record)])
     assert len(rows) == 8
     assert_whole(shown(*words), rows, width)
@@ -157,7 +187,7 @@ def test_pareto(study: StudyFolder, width: int | None, bootstrap: bool) -> None:
 def test_compare(study: StudyFolder, width: int | None) -> None:
     one, other = "cross_entropy/0000", f"{LABELS[1]}/0002"
     words = ("pareto", study.directory, "--bootstrap", 100, "--compare", one, other)
-    found = here_json(*words)["metrics"]
+    found = told(*words)["metrics"]
     rows = []
     for name, of in found.items():
         between = Interval(of["estimate"], of["low"], of["high"])
@@ -326,10 +356,18 @@ def test_verify(width: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+@pytest.fixture(scope="module")
+def predictions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    logits, labels, _ = golden.input_b()
+    file = tmp_path_factory.mktemp("golden") / "b.npz"
+    np.savez(file, logits=logits.numpy(), labels=labels.numpy())
+    return file
+
+
 @pytest.mark.slow
 def test_evaluate(predictions: Path, width: int | None) -> None:
     words = ("evaluate", predictions, "--all", "--no-intervals", "--ood", predictions)
-    found = here_json(*words)
+    found = told(*words)
     rows = metric_rows(found["metrics"])
     for name, of in found["post_hoc"].items():
         measured = [f"{of[metric]:.6f}" for metric in ("accuracy", "nll", "brier", "ece")]
