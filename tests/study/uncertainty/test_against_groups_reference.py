@@ -239,10 +239,10 @@ def test_simulated_labels_come_by_their_probabilities_and_together():
 
 @pytest.mark.slow
 def test_intervals_by_group_cover_a_known_truth():
-    """150 sets: three standard errors of .95 are .053. The table is in docs/why/how-certain.md."""
+    """100 sets: three standard errors of .95 are .066. The table is in docs/why/how-certain.md."""
     world = populations.too_sure(6.0, size=10_000)
     names = ("accuracy", "nll", "brier", "ece")
-    found = coverage.coverage(world, populations.Design(60, 1, 40), 150, names, 200)
+    found = coverage.coverage(world, populations.Design(60, 1, 40), 100, names, 200)
     for name in names:
         assert min(found[name][:3]) > 0.88, (name, found[name])
     assert found["ece"].wrong < 0.05

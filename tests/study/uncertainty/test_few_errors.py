@@ -103,7 +103,8 @@ def test_the_level_is_the_users(tmp_path: Path) -> None:
 
 def test_two_trials_at_another_level(tmp_path: Path) -> None:
     study_of(tmp_path)
-    words = ("pareto", "small", "--compare", "focal/0", "focal/1", "--storage", tmp_path)
+    words = ("pareto", "small", "--compare", "focal/0", "focal/1", "--bootstrap", 200)
+    words = (*words, "--storage", tmp_path)
     usual, narrow = here_json(*words), here_json(*words, "--interval", 80)
     assert (usual["level"], narrow["level"]) == (0.95, 0.8)
     for name in ("nll", "ece"):
@@ -250,6 +251,7 @@ def test_a_difference_of_metrics_of_at_most_one_lies_within_one(tmp_path: Path) 
 
 def test_a_tables_words_are_at_the_users_level(tmp_path: Path) -> None:
     study_of(tmp_path)
-    shown = here("report", "small", "--format", "md", "--interval", 90, "--storage", tmp_path)
+    options = ("--bootstrap", 100, "--interval", 90)
+    shown = here("report", "small", "--format", "md", *options, "--storage", tmp_path)
     words = "the 90% interval of the difference lies within the smallest difference that matters"
     assert words in " ".join(shown.split())

@@ -71,8 +71,7 @@ def few_wrong(wrong_of, groups=20, rows=10, classes=7):
 # ---- one sample a group --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("classes", [2, 7])
-@pytest.mark.parametrize("temperature", [None, 1.7])
+@pytest.mark.parametrize(("classes", "temperature"), [(2, None), (7, 1.7)])
 def test_groups_of_one_sample_change_no_bit(classes, temperature):
     given = patients(classes=classes)
     plain = Predictions(given.logits, given.labels)
