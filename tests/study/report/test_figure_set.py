@@ -13,7 +13,7 @@ from study.analysis.importance import Searched
 from study.analysis.ranking import Ranking
 from study.analysis.repeats import typical
 from study.cli import main
-from study.report import epoch_figures, figures
+from study.report import epoch_figures, figure_set, figures
 from study.report.figure_set import FIGURES, MAPS, Gallery, draw
 from study.report.style import COLOURS, DPI, WIDTH
 from study.store.study import open_study
@@ -31,6 +31,7 @@ SPACE = {
     "method.gamma": FloatDistribution(0.1, 5, log=True),
     "method.schedule": CategoricalDistribution(["flsc_531", "flsc_532"]),
 }
+RESAMPLED = ("--bootstrap", 100)
 METRICS = ("accuracy", "nll", "brier", "ece")
 DIAGNOSED = (
     "nll_right",
@@ -81,6 +82,12 @@ def storage(tmp_path_factory):
     return root
 
 
+@pytest.fixture
+def empty_files(monkeypatch):
+    """In place of figures, which take long to draw: some tests are about which there are."""
+    monkeypatch.setattr(figure_set, "save", lambda figure, file: file.touch())
+
+
 def calstudy(capsys, *words):
     with pytest.raises(SystemExit) as ended:
         main([str(word) for word in words])
@@ -89,7 +96,7 @@ def calstudy(capsys, *words):
 
 @pytest.mark.slow
 def test_all_are_drawn_at_column_width_in_every_format(storage, tmp_path, capsys):
-    code, out, _ = calstudy(capsys, "figures", "digits", "--storage", storage)
+    code, out, _ = calstudy(capsys, "figures", "digits", *RESAMPLED, "--storage", storage)
     assert code == 0 and "not drawn" not in out
     assert "not uploaded to MLflow" in out.splitlines()[-1]  # which has never heard of the study
     stems = {path.stem.split("-")[0] for path in (storage / "digits" / "figures").iterdir()}
@@ -114,6 +121,7 @@ def test_how_many_gammas_were_at_the_cap_is_said_where_any_were():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("empty_files")
 def test_no_history_no_gamma_nothing_searched_are_each_a_line(tmp_path, capsys):
     study_of(tmp_path, "plain", ["cross_entropy"], 1, diagnosed=False, space={})
     written, reasons = figures_of(tmp_path, "plain")
@@ -139,6 +147,7 @@ def test_no_history_no_gamma_nothing_searched_are_each_a_line(tmp_path, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("empty_files")
 def test_an_altered_or_missing_file_is_named_and_the_rest_drawn(tmp_path):
     study = study_of(tmp_path, "digits", ["cross_entropy", "focal"], 1, space={}, gamma=None)
     files = {
@@ -170,6 +179,7 @@ def test_without_a_complete_trial_nothing_is_drawn(tmp_path, capsys, trials):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("empty_files")
 def test_a_driver_may_tell_more_while_it_is_drawn(storage, tmp_path):
     """The values searched are read from the ledger again: only those of the
     trials at hand are drawn."""
@@ -180,6 +190,7 @@ def test_a_driver_may_tell_more_while_it_is_drawn(storage, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("empty_files")
 def test_the_trial_asked_for_is_the_one_shown(storage, tmp_path, capsys):
     words = (
         "figures",
@@ -188,6 +199,7 @@ def test_the_trial_asked_for_is_the_one_shown(storage, tmp_path, capsys):
         storage,
         "--output",
         tmp_path,
+        *RESAMPLED,
         "--only",
         "reliability",
         "--trial",

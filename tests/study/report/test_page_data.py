@@ -21,6 +21,7 @@ from pytest import approx
 
 from study.analysis.pareto import front
 from study.cli import main
+from study.report import page_data
 from study.report.figures import draw_reliability
 from study.report.html import render
 from study.report.page_data import gather, gather_page
@@ -53,6 +54,18 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[StudyFolder, Trials]
     return small(tmp_path_factory.mktemp("storage"))
 
 
+@pytest.fixture(scope="module")
+def gathered(made: tuple[StudyFolder, Trials]) -> dict:
+    return gather(*made)
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the drawings, which take longest: those of `gathered` and of
+    test_page_drawings.py suffice."""
+    monkeypatch.setattr(page_data, "drawings", lambda gallery: ([], []))
+
+
 def place(gathered: dict, metric: str) -> int:
     return [each["name"] for each in gathered["metrics"]].index(metric)
 
@@ -60,11 +73,10 @@ def place(gathered: dict, metric: str) -> int:
 # ---- bins ----------------------------------------------------------------------------------------
 
 
-def test_figure_and_page_show_the_same_numbers_and_say_the_same_of_them(made):
+def test_figure_and_page_show_the_same_numbers_and_say_the_same_of_them(gathered):
     """Bin by bin: what matplotlib is given to draw, and what stands in the page."""
-    study, records = made
     given = predictions(101, 1.5)  # of focal/0001
-    page = gather_page([gather(study, records)], "today")
+    page = gather_page([gathered], "today")
     (trial,) = (trial for trial in page["studies"][0]["trials"] if trial["name"] == "focal/0001")
     found = diagram(given)
     figure = draw_reliability(
@@ -98,11 +110,9 @@ def test_figure_and_page_show_the_same_numbers_and_say_the_same_of_them(made):
     ]
 
 
-def test_bins_give_the_ece_that_was_measured(made):
-    study, records = made
-    for trial, record in zip(
-        gather(study, records)["trials"][:3], records.of("cross_entropy"), strict=True
-    ):
+def test_bins_give_the_ece_that_was_measured(made, gathered):
+    _, records = made
+    for trial, record in zip(gathered["trials"][:3], records.of("cross_entropy"), strict=True):
         for which, metric in (("raw", "ece"), ("scaled", "ts_ece")):
             _, count, confidence, hits, _, _ = np.array(trial[which]["bins"]).T
             assert count.sum() == 400 and trial[which]["ece"] == approx(
@@ -161,9 +171,8 @@ def test_a_report_loads_the_predictions_of_each_front_trial_once(tmp_path, monke
     assert on_front and all(times[name] == 1 for name in on_front) and max(times.values()) <= 2
 
 
-def test_front_trials_and_values(made):
-    study, records = made
-    found = gather(study, records)
+def test_front_trials_and_values(made, gathered):
+    (_, records), found = made, gathered
     names = [trial["name"] for trial in found["trials"]]
     assert names == [
         "cross_entropy/0000",
@@ -190,9 +199,8 @@ def test_front_trials_and_values(made):
     json.dumps(found, allow_nan=False)
 
 
-def test_the_setup_leaves_out_what_is_not_set(made):
-    study, records = made
-    facts = dict(gather(study, records)["facts"])
+def test_the_setup_leaves_out_what_is_not_set(gathered):
+    facts = dict(gathered["facts"])
     assert facts["Data"] == "digits: validation 0.2, meta 0.1, augment none"  # padding: null
     assert facts["Optimizer"].startswith("sgd: lr 0.1") and "null" not in json.dumps(facts)
 
@@ -205,6 +213,7 @@ def test_the_setup_names_each_setting_of_a_training_that_is_not_the_default(tmp_
     )
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_metric_that_is_not_resampled_is_marked(made, approved):
     study, records = made
     first = records.of("focal")[0]
@@ -226,6 +235,7 @@ def test_a_metric_that_is_not_resampled_is_marked(made, approved):
     approved(found["ts_nll"]["label"])
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_value_that_is_no_number_is_null(made):
     study, records = made
     first = records.of("focal")[0]
@@ -235,9 +245,9 @@ def test_a_value_that_is_no_number_is_null(made):
     assert trial["values"][place(found, "nll")] is None
 
 
-def test_budgets_are_counted_and_said_to_be_equal_or_not(made, approved):
-    study, records = made
-    found = gather(study, records)
+@pytest.mark.usefixtures("undrawn")
+def test_budgets_are_counted_and_said_to_be_equal_or_not(made, gathered, approved):
+    (study, records), found = made, gathered
     focal = found["methods"][1]
     states = {"complete": 2, "excluded": 0, "stopped early": 0, "failed": 1}
     assert (
@@ -262,9 +272,9 @@ def test_budgets_are_counted_and_said_to_be_equal_or_not(made, approved):
     approved(f"{counted}\n{seen}")
 
 
-def test_what_did_not_complete_stands_with_its_reason(made, approved):
+def test_what_did_not_complete_stands_with_its_reason(made, gathered, approved):
     study, records = made
-    found = gather(study, records)["unfinished"]
+    found = gathered["unfinished"]
     assert [(row["trial"], row["state"]) for row in found] == [
         ("focal/0002", "failed"),
         ("mbls/0000", "interrupted"),
@@ -275,9 +285,9 @@ def test_what_did_not_complete_stands_with_its_reason(made, approved):
     approved(found[1]["reason"])
 
 
-def test_the_noise_floor_is_the_spread_of_what_has_nothing_to_search(made):
-    study, records = made
-    found = gather(study, records)
+@pytest.mark.usefixtures("undrawn")
+def test_the_noise_floor_is_the_spread_of_what_has_nothing_to_search(made, gathered):
+    (study, records), found = made, gathered
     (row,) = found["noise"]
     values = [record.metrics["ece"] for record in records.of("cross_entropy")]
     assert row["label"] == "cross_entropy" and row["trials"] == 3
@@ -290,6 +300,7 @@ def test_the_noise_floor_is_the_spread_of_what_has_nothing_to_search(made):
     assert gather(searched, records)["noise"] == []
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_intervals_and_shares_stand_by_the_place_of_their_metric(made):
     study, records = made
     found = gather(study, records, analysis_of(records))
@@ -308,6 +319,7 @@ def test_intervals_and_shares_stand_by_the_place_of_their_metric(made):
     assert [command, "this page"] in found["reproduce"]["commands"]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_confirmation_keeps_search_validation_and_test_apart(made):
     study, records = made
     confirmation = confirmation_of(study, records)
@@ -331,6 +343,7 @@ def test_a_confirmation_keeps_search_validation_and_test_apart(made):
     }
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_how_to_reproduce_names_no_user(tmp_path, made):
     _, records = made
     study = make_study(tmp_path, tracking="postgresql://maria@example.org:5000/mlflow")
@@ -367,6 +380,7 @@ def test_a_study_with_nothing_complete(tmp_path: Path, records, approved):
     assert not any("front" in sentence for sentence in found["abstract"])
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_one_trial(tmp_path, approved):
     study = make_study(tmp_path)
     found = gather(study, trials(cross_entropy=[complete(study, "cross_entropy", 0)]))
@@ -385,6 +399,7 @@ def test_an_epoch_chosen_on_validation_is_said_to_be(tmp_path, approved):
     approved(of_best[-1])
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_of_one_objective_there_is_a_best_and_no_front(tmp_path, approved):
     study = make_study(tmp_path, objectives=[{"metric": "nll", "direction": "minimize"}])
     two = [complete(study, "focal", number) for number in range(2)]
@@ -411,17 +426,16 @@ def test_studies_that_do_not_compare_are_said_so(tmp_path, approved):
 # ---- the page ------------------------------------------------------------------------------------
 
 
-def test_a_page_runs_nothing_that_a_study_holds(made):
-    study, records = made
-    page = render(gather_page([gather(study, records)], "today"))
+def test_a_page_runs_nothing_that_a_study_holds(gathered):
+    page = render(gather_page([gathered], "today"))
     assert HOSTILE.partition("</script>")[0] in page
     assert page.count("</script>") == 2 and "<img" not in page and page.count("<!--") == 0
     (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
     assert json.loads(data)["studies"][0]["unfinished"][0]["reason"] == HOSTILE
 
 
-def test_a_long_page_holds_its_data_compressed(made, monkeypatch):
-    plain = gather_page([gather(*made)], "today")
+def test_a_long_page_holds_its_data_compressed(gathered, monkeypatch):
+    plain = gather_page([gathered], "today")
     short = render(plain)
     monkeypatch.setattr("study.report.html.LONGEST", 1000)
     page = render(plain)
@@ -431,9 +445,8 @@ def test_a_long_page_holds_its_data_compressed(made, monkeypatch):
     assert json.loads(gzip.decompress(base64.b64decode(packed))) == json.loads(text)
 
 
-def test_only_the_script_and_style_of_the_page_may_act_and_nobody_is_asked(made):
-    study, records = made
-    page = render(gather_page([gather(study, records)], "today"))
+def test_only_the_script_and_style_of_the_page_may_act_and_nobody_is_asked(gathered):
+    page = render(gather_page([gathered], "today"))
     (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
     for kind, pattern in (
         ("script", r"<script>(.*?)</script>"),
@@ -448,6 +461,7 @@ def test_only_the_script_and_style_of_the_page_may_act_and_nobody_is_asked(made)
     assert addresses == {"http://www.w3.org/2000/svg"}  # a name, which nobody asks
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_command_writes_one_file_and_a_server_away_is_one_line(
     made, monkeypatch, capsys, approved
 ):

@@ -311,15 +311,17 @@ FORMS = [
 ]
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_a_damaged_history_keeps_no_other_trial_out(form: str, storage: Path) -> None:
+def test_a_damaged_history_keeps_no_other_trial_out(storage: Path) -> None:
     study, client = make_study(storage), MlflowClient(embedded_tracking(storage))
-    damaged, whole = (record for record in study.told if record.label == "label_smoothing")
-    (study.files(damaged) / "history.json").write_text(form)
-    report = sync(study, embedded_tracking(storage))
-    assert (
-        len(report.damaged) == 1
-        and damaged.name in report.damaged[0]
-        and "history.json" in report.damaged[0]
+    study.told.extend(
+        complete(study, "label_smoothing", number, {"method.epsilon": number / 10})
+        for number in range(2, len(FORMS) + 1)
     )
-    assert whole.name in children(client, study) and damaged.name not in children(client, study)
+    *damaged, whole = (record for record in study.told if record.label == "label_smoothing")
+    for record, form in zip(damaged, FORMS, strict=True):
+        (study.files(record) / "history.json").write_text(form)
+    report = sync(study, embedded_tracking(storage))
+    for record, said in zip(damaged, report.damaged, strict=True):
+        assert record.name in said and "history.json" in said
+    found = children(client, study).keys()
+    assert whole.name in found and not found & {record.name for record in damaged}

@@ -251,35 +251,46 @@ def test_a_half_written_run_is_completed(storage: Path) -> None:
     assert run.info.run_id == run_id and data_of(run)[0] == "digits"
 
 
-@pytest.mark.parametrize("finished", [None, "older", "younger"])
-def test_of_twins_the_finished_one_stays_else_the_older(
-    storage: Path, finished: str | None
-) -> None:
+def test_of_twins_the_finished_one_stays_else_the_older(storage: Path) -> None:
     study, client = make_study(storage), MlflowClient(embedded_tracking(storage))
-    twins = {
-        "younger": half_written(client, study, study.told[0], BEGAN + 1),
-        "older": half_written(client, study, study.told[0], BEGAN),
+    kept = {}
+    finished_of = zip((0, 2, 3), (None, "older", "younger"), strict=True)  # complete trials
+    for number, finished in finished_of:
+        record = study.told[number]
+        twins = {
+            "younger": half_written(client, study, record, BEGAN + 1),
+            "older": half_written(client, study, record, BEGAN),
+        }
+        if finished:
+            client.set_terminated(twins[finished], "FINISHED")
+        kept[record.name] = twins[finished or "older"]
+    assert sync(study, embedded_tracking(storage)).removed == 3
+    found = children(client, study)
+    assert {name: [run.info.run_id for run in found[name]] for name in kept} == {
+        name: [run_id] for name, run_id in kept.items()
     }
-    if finished:
-        client.set_terminated(twins[finished], "FINISHED")
-    assert sync(study, embedded_tracking(storage)).removed == 1
-    (kept,) = children(client, study)["focal/0000"]
-    assert kept.info.run_id == twins[finished or "older"]
     assert sync(study, embedded_tracking(storage)) == SyncReport(written=0, present=4, removed=0)
 
 
-@pytest.mark.parametrize("change", ["attempt", "attempt, finished", "param"])
-def test_a_run_that_tells_of_something_else_is_written_anew(storage: Path, change: str) -> None:
+def test_a_run_that_tells_of_something_else_is_written_anew(storage: Path) -> None:
+    """Of another attempt, which may have ended, or with another parameter."""
     study, client = make_study(storage), MlflowClient(embedded_tracking(storage))
-    other = {} if change == "param" else {"calstudy.attempt": "7"}
-    run_id = half_written(client, study, study.told[0], BEGAN, **other)
-    if change == "param":
-        client.log_param(run_id, "method.gamma", "99")
-    if change == "attempt, finished":
-        client.set_terminated(run_id, "FINISHED")
+    first, second, third = (study.told[number] for number in (0, 2, 3))
+    other = {"calstudy.attempt": "7"}
+    stale = {
+        record.name: half_written(client, study, record, BEGAN, **other)
+        for record in (first, second)
+    }
+    client.set_terminated(stale[second.name], "FINISHED")
+    stale[third.name] = half_written(client, study, third, BEGAN)
+    client.log_param(stale[third.name], "method.epsilon", "99")
     sync(study, embedded_tracking(storage))
-    run = in_mlflow_once(client, study)["focal/0000"]
-    assert run.info.run_id != run_id and run.data.params["method.gamma"] == "0.25"
+    runs = in_mlflow_once(client, study)
+    for record in (first, second, third):
+        (path,) = record.params
+        run = runs[record.name]
+        assert run.info.run_id != stale[record.name]
+        assert run.data.params[path] == str(record.params[path])
 
 
 def test_twin_parents_become_one_with_all_children(storage: Path) -> None:
