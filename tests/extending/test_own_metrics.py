@@ -13,11 +13,13 @@ import numpy as np
 import pytest
 from pytest import approx
 
+from study.engine import probe
 from study.store.openings import read_tested
 from study.store.study import StudyFolder, open_study
 from tests.study.command_line import here, here_json, write_spec
 from trainables import plugins
 from trainables.plugins import use_extensions
+from trainables.trial_probe import Answer, Job, answer
 
 GAP = """
 import torch
@@ -137,8 +139,27 @@ def assert_measured_on_test(confirmation: StudyFolder) -> None:
     assert found
 
 
+class AnsweredHere:
+    """A process that probes, without the process: test_plan.py and test_probe.py start some."""
+
+    def __init__(self, folder: str, threads: int) -> None:
+        self._jobs: list[Job] = []
+
+    def ask(self, job: Job) -> None:
+        self._jobs.append(job)
+
+    def answer(self) -> Answer:
+        return answer(self._jobs.pop(0))
+
+    def close(self) -> None:
+        self._jobs.clear()
+
+
 @pytest.mark.slow
-def test_what_fails_in_it_is_said_with_its_line_by_the_probe_and_the_trial(tmp_path: Path) -> None:
+def test_what_fails_in_it_is_said_with_its_line_by_the_probe_and_the_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probe, "_Child", AnsweredHere)
     spec = written(tmp_path, "return labels / 0 if labels.sum() else [][0]", trials=1)
     where = ("--storage", tmp_path / "studies")
     place = "metrics/fair.py, line 17, in wrong_sum: must return one number, got a tensor [287]"

@@ -295,11 +295,13 @@ def test_a_second_signal_ends_it_at_once_unless_it_is_the_same_one(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 @pytest.mark.parametrize(
-    "body",
-    [READY, DEFERRED.format(then="time.sleep(60)"), STUCK],
-    ids=["at once", "deferred", "stuck"],
+    ("body", "name"),
+    [
+        pytest.param(READY, "SIGINT", id="at once"),
+        pytest.param(DEFERRED.format(then="time.sleep(60)"), "SIGTERM", id="deferred"),
+        pytest.param(STUCK, "SIGINT", id="stuck"),
+    ],
 )
 def test_twenty_signals_in_two_seconds(name: str, body: str) -> None:
     """They ended it with their usual effect, and a traceback of what they interrupted."""

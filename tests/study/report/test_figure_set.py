@@ -13,9 +13,9 @@ from study.analysis.importance import Searched
 from study.analysis.ranking import Ranking
 from study.analysis.repeats import typical
 from study.cli import main
-from study.report import epoch_figures, figure_set, figures
+from study.report import epoch_figures, figure_set, figures, style
 from study.report.figure_set import FIGURES, MAPS, Gallery, draw
-from study.report.style import COLOURS, DPI, WIDTH
+from study.report.style import COLOURS, WIDTH
 from study.store.study import open_study
 from study.store.trials import TrialRecord, Trials
 from tests.study.made import (
@@ -95,14 +95,15 @@ def calstudy(capsys, *words):
 
 
 @pytest.mark.slow
-def test_all_are_drawn_at_column_width_in_every_format(storage, tmp_path, capsys):
+def test_all_are_drawn_at_column_width_in_every_format(storage, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(style, "DPI", 60)
     code, out, _ = calstudy(capsys, "figures", "digits", *RESAMPLED, "--storage", storage)
     assert code == 0 and "not drawn" not in out
     assert "not uploaded to MLflow" in out.splitlines()[-1]  # which has never heard of the study
     stems = {path.stem.split("-")[0] for path in (storage / "digits" / "figures").iterdir()}
     assert stems == set(FIGURES) - {MAPS}  # which are of masks
     for path in (storage / "digits" / "figures").iterdir():
-        assert Image.open(path).width == pytest.approx(WIDTH * DPI, abs=1)
+        assert Image.open(path).width == pytest.approx(WIDTH * 60, abs=1)
     for suffix, magic in (("pdf", b"%PDF"), ("svg", b"<?xml")):
         words = ("--storage", storage, "--format", suffix, "--only", "gamma", "--output", tmp_path)
         assert calstudy(capsys, "figures", "digits", *words)[0] == 0

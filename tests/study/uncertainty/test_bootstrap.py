@@ -2,6 +2,7 @@
 simulations with known truth."""
 
 import math
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -247,21 +248,22 @@ def test_shares_count_the_fronts_of_the_resamples(objectives):
 # ---- a study -------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def study(tmp_path):
-    """Four trials with predictions: the second is the first's twin, the third is
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """Read only. Four trials with predictions: the second is the first's twin, the third is
     poor, the fourth failed."""
     plain = {"name": "made", "methods": [{"label": "focal"}], "trials": 4, "ledger": None}
     plain["objectives"] = [
         {"metric": each.metric, "direction": each.direction} for each in (ACCURACY, ECE)
     ]
-    made = StudyFolder(tmp_path, plain, Recorded(sizes={"validation": 400}, majority=0.0))
-    good, noise = case(), torch.from_numpy(np.random.default_rng(1).normal(size=(400, 7)))
+    folder = tmp_path_factory.mktemp("made")
+    made = StudyFolder(folder, plain, Recorded(sizes={"validation": 200}, majority=0.0))
+    good, noise = case(200), torch.from_numpy(np.random.default_rng(1).normal(size=(200, 7)))
     records = []
     for number, predictions in enumerate(
         [good, good, replace(good, logits=good.logits + 6 * noise)]
     ):
-        directory = attempt_directory(trial_directory(tmp_path, "focal", number), 1)
+        directory = attempt_directory(trial_directory(folder, "focal", number), 1)
         directory.mkdir(parents=True)
         digest = predictions.save(directory / "predictions.npz")
         found = predictions.evaluate()
@@ -273,9 +275,13 @@ def study(tmp_path):
     return made, [*records, TrialRecord("focal", 3, "failed", {}, reason="loss is nan")]
 
 
-def test_analysis_of_a_study(study):
-    made, records = study
-    found = analyse(made, records, 100)
+@pytest.fixture(scope="module")
+def analysis(study):
+    return analyse(*study, 100)
+
+
+def test_analysis_of_a_study(study, analysis):
+    (made, records), found = study, analysis
     assert found.intervals.keys() == {"focal/0000", "focal/0001", "focal/0002"}
     assert found.shares == {"focal/0000": 1.0, "focal/0001": 1.0, "focal/0002": 0.0}
     assert found.intervals["focal/0000"] == found.intervals["focal/0001"]
@@ -334,9 +340,10 @@ def test_objectives_on_request_have_intervals_and_shares(study):
 
 
 def test_missing_altered_and_strange_predictions_are_one_line(study, tmp_path):
-    made, records = study
+    made, records = replace(study[0], directory=tmp_path), [*study[1]]
+    shutil.copytree(study[0].directory, tmp_path, dirs_exist_ok=True)
     path = attempt_directory(trial_directory(tmp_path, "focal", 1), 1) / "predictions.npz"
-    other = Predictions(case().logits, case(seed=1).labels)
+    other = Predictions(case(200).logits, case(200, seed=1).labels)
     digest = other.save(path)
     with pytest.raises(FieldError, match=r"^focal/0001: .*digest differs"):
         analyse(made, records, 100)
@@ -407,10 +414,9 @@ def test_trials_to_compare_are_found_by_name(study):
         trials.named("focal/0003", "compare")
 
 
-def test_the_figure_draws_the_intervals_and_says_so(study):
+def test_the_figure_draws_the_intervals_and_says_so(study, analysis):
     made, records = study
-    analysis = analyse(made, records, 100)
-    (axes,) = (figure := draw_front(records, made.objectives, "made", "400 samples", analysis)).axes
+    (axes,) = (figure := draw_front(records, made.objectives, "made", "200 samples", analysis)).axes
     bars = [line.get_xydata().tolist() for line in axes.lines if line.get_linewidth() == 0.6]
     accuracy, ece = (analysis.intervals["focal/0000"][name] for name in ("accuracy", "ece"))
     assert [[accuracy.low, ece.estimate], [accuracy.high, ece.estimate]] in [
@@ -422,7 +428,7 @@ def test_the_figure_draws_the_intervals_and_says_so(study):
     assert axes.get_ylim()[0] <= ece.low and axes.get_xlim()[1] >= accuracy.high
     assert "bars: 95% intervals" in figure.get_supxlabel()
     caption = draw_front(
-        records, made.objectives, "made", "400 samples", analyse(made, records, 100, level=0.9)
+        records, made.objectives, "made", "200 samples", replace(analysis, level=0.9)
     ).get_supxlabel()
     assert "bars: 90% intervals" in caption and "95%" not in caption
 
