@@ -241,9 +241,10 @@ def test_what_follows_a_run(tmp_path: Path) -> None:
     assert answer.next[0][0].startswith("calstudy confirm small --storage")
     file = study.report(bootstrap=0)
     assert file == tmp_path / "small" / "report.html" and file.stat().st_size > 10_000
-    (figure,) = study.figures(only="front", format="svg", bootstrap=0)
+    drawn = study.figures(only="front", format="svg", bootstrap=0)
+    (figure,) = drawn
     assert figure == tmp_path / "small" / "figures" / "front.svg" and figure.exists()
-    assert "data:image/svg+xml;base64," in study.figures(only="front", format="svg")._repr_html_()
+    assert "data:image/svg+xml;base64," in drawn._repr_html_()
     confirmed = study.confirm(trials=["focal/0000"], seeds=1)
     assert confirmed.name == "small-confirm" and confirmed.trials().test_ece.notna().all()
     assert study.export("kept", trial="focal/0001", temperature=False) == "models:/kept/1"

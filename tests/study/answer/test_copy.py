@@ -17,7 +17,7 @@ MISSING = "small was confirmed in small-confirm, which is not here"
 def confirmed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A storage with a study and its confirmation."""
     folder = tmp_path_factory.mktemp("confirmed")
-    write_spec(folder / "small.yaml", methods=["cross_entropy"], trials=2)
+    write_spec(folder / "small.yaml", methods=["cross_entropy"], trials=2, epochs=1)
     here("run", folder / "small.yaml", "--storage", folder / "studies")
     here("confirm", "small", "--storage", folder / "studies", "--seeds", 1)
     return folder / "studies"

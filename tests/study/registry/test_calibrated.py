@@ -77,7 +77,7 @@ def test_it_is_a_version_of_its_own_and_moves_no_selected_alias(trained: Trained
 
 
 def test_card_and_line_say_what_it_changes(trained: Trained) -> None:
-    exported = calibrated(trained, "structured_matrix", "told")
+    exported = calibrated(trained, "structured_matrix", "structured_matrix")
     stored = trained.learner.predict()
     found = calibrators(stored, ["structured_matrix"])["structured_matrix"]
     record = json.loads((trained.artifacts(exported) / "calstudy/record.json").read_text())
@@ -93,15 +93,13 @@ def test_card_and_line_say_what_it_changes(trained: Trained) -> None:
     card = (trained.artifacts(exported) / "calstudy/card.md").read_text()
     assert "applies `structured_matrix`" in card and "(served)" not in card
     assert f"NLL {found['nll_less']:+.3f}"[:8] in card and "after temperature" in card
-    plain = (trained.artifacts(trained.export("untold")) / "calstudy/card.md").read_text()
+    plain = (trained.artifacts(trained.export("beside")) / "calstudy/card.md").read_text()
     assert "Calibrator" not in plain and "(served)" in plain
 
 
 def test_verify_finds_another_calibrator(trained: Trained, here: Callable[..., object]) -> None:
-    exported, other = (
-        calibrated(trained, form, f"swapped_{form}")
-        for form in ("structured_vector", "structured_matrix")
-    )
+    exported = calibrated(trained, "structured_vector", "swapped")
+    other = calibrated(trained, "structured_matrix", "structured_matrix")
     shutil.copy(
         trained.artifacts(other) / "data" / "model.pt2",
         trained.artifacts(exported) / "data" / "model.pt2",

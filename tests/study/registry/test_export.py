@@ -1,14 +1,21 @@
 """Export and verify against a real registry: registered is what was measured, and
 anything else is found out."""
 
+import io
 import json
 import os
+import runpy
 import shutil
+import subprocess
+import sys
+import warnings
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -239,14 +246,19 @@ def test_twice_gives_one_version(trained: Trained, exported: Exported) -> None:
     assert len(trained.client.search_model_versions("name='digits'")) == 1
 
 
+@pytest.fixture(scope="module")
+def another(root: Path, server: str) -> Trained:
+    return train(root, server, "other", "mlp", number=4)
+
+
 def test_an_alias_moves_to_the_version_asked_for(
-    trained: Trained, exported: Exported, root: Path, server: str
+    trained: Trained, exported: Exported, another: Trained
 ) -> None:
     def champion() -> int:
         return int(trained.client.get_model_version_by_alias("digits", "champion").version)
 
     assert champion() == exported.version == 1
-    other = train(root, server, "other", "mlp").export("digits", "champion")
+    other = another.export("digits", "champion")
     assert (other.version, other.created, champion()) == (2, True, 2)
     assert not trained.export("digits", "champion").created
     assert champion() == 1
@@ -433,9 +445,31 @@ def test_refuses_a_name_in_one_line(trained: Trained, name: str, alias: str | No
 # ---- verify --------------------------------------------------------------------------------------
 
 
-def test_verify_in_a_fresh_process(
-    trained: Trained, exported: Exported, capfd: pytest.CaptureFixture[str]
+def as_a_module(
+    command: list[str], env: dict[str, str], **how: object
+) -> subprocess.CompletedProcess[str]:
+    """What the command runs, with what this process has imported: that alone takes a fresh one
+    ten seconds. test_hostile.py starts one."""
+    assert command[:3] == [sys.executable, "-P", "-m"]
+    shown = io.StringIO()
+    with (
+        mock.patch.dict(os.environ, env, clear=True),
+        mock.patch("sys.argv", command[3:]),
+        redirect_stdout(shown),
+        warnings.catch_warnings(),
+    ):
+        warnings.filterwarnings("ignore", "'study.registry.verify' found in sys.modules")
+        runpy.run_module(command[3], run_name="__main__")
+    return subprocess.CompletedProcess(command, 0, shown.getvalue(), "")
+
+
+def test_verify_compares_every_sample_and_each_metric(
+    trained: Trained,
+    exported: Exported,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(verification, "subprocess", SimpleNamespace(run=as_a_module))
     report = verify(exported.uri, trained.uri, trained.study.directory.parent)
     assert report.ok, report
     assert {"probabilities", "accuracy", "nll", "ece"} <= {check.name for check in report.checks}
@@ -509,7 +543,6 @@ def test_verify_finds_what_was_altered(
 ) -> None:
     """By its digest; and where that is of the altered file, by what it holds."""
     exported = trained.export(alter.__name__)
-    assert here(exported.uri).ok
     alter(trained.artifacts(exported))
     with pytest.raises(
         NotVerified, match=f"^its files are not .* not opened: {file} has changed.$"
@@ -522,12 +555,9 @@ def test_verify_finds_what_was_altered(
 
 
 def test_verify_finds_another_model(
-    trained: Trained, here: Callable[..., object], root: Path, server: str
+    trained: Trained, here: Callable[..., object], another: Trained
 ) -> None:
-    exported, other = (
-        trained.export("swapped"),
-        train(root, server, "third", "mlp", number=4).export("third"),
-    )
+    exported, other = trained.export("swapped"), another.export("digits")
     shutil.copy(
         trained.artifacts(other) / "data" / "model.pt2",
         trained.artifacts(exported) / "data" / "model.pt2",
@@ -600,10 +630,10 @@ def test_batch_norm_is_registered_as_it_evaluates(root: Path, server: str) -> No
     assert "epoch with the best nll on the validation split" in cnn.version(exported).description
     # In training mode the batch's own statistics would be taken, and a sample's output
     # would depend on the others.
-    images = load_split(cnn.learner.data.prepared, "validation").images[:64]
+    images = load_split(cnn.learner.data.prepared, "validation").images[:16]
     model = load(cnn, exported)
     together = model.predict(images.float().numpy())
     alone = np.concatenate([model.predict(image[None].float().numpy()) for image in images])
     assert_allclose(together, alone, atol=1e-6)
-    logits = cnn.learner.predict().logits.numpy()[:64]
+    logits = cnn.learner.predict().logits.numpy()[:16]
     assert_allclose(together, softmax(logits / exported.temperature), atol=1e-5)

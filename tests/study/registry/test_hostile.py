@@ -42,42 +42,16 @@ def attacked(trained: Trained, name: str, kind: str, mark: Path) -> tuple[Export
 
 
 @pytest.mark.parametrize("kind", ["graph", "record"])
-def test_changed_files_run_nothing(trained: Trained, kind: str, tmp_path: Path) -> None:
+def test_changed_files_run_nothing(
+    trained: Trained, here: Callable[..., object], kind: str, tmp_path: Path
+) -> None:
+    """Nor where the registry has no digests, or those of the changed files: code is taken from no
+    folder that they name."""
     found, file = attacked(trained, f"attacked_{kind}", kind, tmp_path / "mark")
     said = command_line.here("verify", found.uri, "--tracking", trained.uri, check=1)
     why = f"its files are not those registered, and were not opened: {file} has changed."
     assert said == f"{found.uri}: NOT verified: {why}\n"
     assert not (tmp_path / "mark").exists()
-
-
-@pytest.mark.parametrize("has_digests", [False, True])
-@pytest.mark.parametrize("kind", ["graph", "record"])
-def test_export_moves_no_alias_to_changed_files(
-    trained: Trained, kind: str, has_digests: bool, tmp_path: Path
-) -> None:
-    """has_digests: the registry has those of the changed files. Code in a graph is refused then
-    too; a record is not opened."""
-    name = f"aliased_{kind}_{has_digests}"
-    found, file = attacked(trained, name, kind, tmp_path / "mark")
-    if has_digests:
-        record_digests(trained, found)
-    if kind == "record" and has_digests:
-        assert not trained.export(name, "champion").created
-    else:
-        why = "expression that is not arithmetic" if has_digests else f"{file} has changed. Restore"
-        with pytest.raises(ExportError, match=f"^{name}/1 exists, and its .*{why}"):
-            trained.export(name, "champion")
-        assert trained.version(found).aliases == []
-    assert not (tmp_path / "mark").exists()
-
-
-@pytest.mark.parametrize("kind", ["graph", "record"])
-def test_changed_files_without_digests_run_nothing(
-    trained: Trained, here: Callable[..., object], kind: str, tmp_path: Path
-) -> None:
-    """Nor where they have the digests of the changed files: code is taken from no folder
-    that they name."""
-    found, _ = attacked(trained, f"forgotten_{kind}", kind, tmp_path / "mark")
     forget_digests(trained, found)
     with pytest.raises(NotVerified, match="the registry has no digests of its files"):
         here(found.uri)
@@ -87,6 +61,29 @@ def test_changed_files_without_digests_run_nothing(
             NotVerified, match=r"its data set 'mine' is code of the study 'small', which is not in "
         ):
             here(found.uri)
+    assert not (tmp_path / "mark").exists()
+
+
+@pytest.mark.parametrize("kind", ["graph", "record"])
+def test_export_moves_no_alias_to_changed_files(
+    trained: Trained, kind: str, tmp_path: Path
+) -> None:
+    """Once the registry has their digests, code in a graph is refused too; a record is not
+    opened."""
+    name = f"aliased_{kind}"
+    found, file = attacked(trained, name, kind, tmp_path / "mark")
+
+    def refused(why: str) -> None:
+        with pytest.raises(ExportError, match=f"^{name}/1 exists, and its .*{why}"):
+            trained.export(name, "champion")
+        assert trained.version(found).aliases == []
+
+    refused(f"{file} has changed. Restore")
+    record_digests(trained, found)
+    if kind == "graph":
+        refused("expression that is not arithmetic")
+    else:
+        assert not trained.export(name, "champion").created
     assert not (tmp_path / "mark").exists()
 
 

@@ -20,6 +20,7 @@ from mlflow.pyfunc.scoring_server import invocations
 from numpy.testing import assert_allclose
 from PIL import Image
 
+from study.report import page_data
 from study.schema.uris import embedded_tracking
 from tests import references
 from tests.masks import CLASSES, images_with_masks
@@ -49,11 +50,11 @@ def write_table(path: Path, count: int) -> None:
 
 @pytest.fixture(scope="module")
 def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A study of four trials, the answer's registered as `pixels`."""
+    """A study of two trials, the answer's registered as `pixels`."""
     root = tmp_path_factory.mktemp("storage")
     write_table(root / "fields.parquet", 100)
     data = {"name": "parquet", "path": "fields.parquet", "mask": "mask", "classes": list(CLASSES)}
-    keys: dict[str, Any] = {"data": data, "model": UNET, "trials": 2, "epochs": 4}
+    keys: dict[str, Any] = {"data": data, "model": UNET, "trials": 1, "epochs": 3}
     keys |= {"optimizer": {"name": "adam"}, "search_space": {"optimizer.lr": 0.02}}
     keys |= {"batch_size": 8, "keep_models": "all", "diagnostics": True}
     with pytest.MonkeyPatch.context() as patch:
@@ -198,6 +199,12 @@ def test_its_diagnostics_are_finite(storage: Path) -> None:
         assert row["feature_norm"] > 0 and row["head_norm"] > 0
 
 
+@pytest.fixture
+def maps_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page draws every other figure too: tests/study/report looks at those."""
+    monkeypatch.setattr(page_data, "drawings", lambda gallery: ([], []))
+
+
 def page_of(storage: Path) -> Any:
     text = (storage / "small" / "report.html").read_text()
     (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text)
@@ -205,8 +212,9 @@ def page_of(storage: Path) -> Any:
     return study
 
 
+@pytest.mark.usefixtures("maps_alone")
 def test_the_page_shows_four_images_and_so_do_the_figures(storage: Path) -> None:
-    here("report", "small", "--storage", storage)
+    here("report", "small", "--bootstrap", 0, "--storage", storage)
     found = page_of(storage)
     samples = cached(storage)
     probs = registered(storage).predict(samples[:, :3].astype(np.float32))
@@ -233,14 +241,15 @@ def test_the_page_shows_four_images_and_so_do_the_figures(storage: Path) -> None
         assert len(drawn) <= 60_000
 
 
+@pytest.mark.usefixtures("maps_alone")
 def test_without_its_model_one_line_says_that_there_are_no_maps(
     storage: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(storage / "small", tmp_path / "small")
     file = tmp_path / "small" / (trial_files(storage) / "model.pt").relative_to(storage / "small")
     file.unlink()
-    said = here("figures", "small", "--storage", tmp_path)
-    (line,) = [line for line in said.splitlines() if "maps" in line]
-    assert line.startswith("not drawn: maps: ") and "model.pt is missing" in said
-    said = here("report", "small", "--storage", tmp_path)
+    said = here("figures", "small", "--only", "maps", "--storage", tmp_path, check=2)
+    assert said.startswith("figures: maps: ") and "model.pt is missing" in said
+    assert said.count("\n") == 1
+    said = here("report", "small", "--bootstrap", 0, "--storage", tmp_path)
     assert "No maps of images: " in said and page_of(tmp_path)["maps"] == []

@@ -17,7 +17,7 @@ def test_a_moved_storage_goes_on_in_its_new_place(
     old, new, spec = (
         tmp_path / "old",
         tmp_path / "new",
-        write_spec(tmp_path / "small.yaml", trials=1),
+        write_spec(tmp_path / "small.yaml", trials=1, epochs=1),
     )
     here("run", spec, "--storage", old)
     words = ("export", "small", "--name", "m", "--storage")
@@ -25,14 +25,14 @@ def test_a_moved_storage_goes_on_in_its_new_place(
     os.rename(old, new)
     storage = ("--storage", new)
     here("verify", "models:/m@champion", *storage)
-    assert "uploaded 1 artifact to the run small" in here("report", "small", *storage)
+    assert "uploaded 1 artifact to the run small" in here(
+        "report", "small", "--bootstrap", 0, *storage
+    )
     assert len(list(new.glob("artifacts/small/*/artifacts/report.html"))) == 1
     assert "already registered: models:/m/1 " in here(*words, new, "--trial", "focal/0000")
     assert "registered models:/m/2 from small/cross_entropy/0000" in here(
         *words, new, "--trial", "cross_entropy/0000"
     )
-    here("verify", "models:/m/2", *storage)
-    here("audit", "small", *storage)
     here("run", spec, *storage, "--trials", 2)
     here("audit", "small", *storage)
     assert not old.exists()

@@ -34,6 +34,7 @@ from trainables import models
 from trainables.config import build
 from trainables.model import Model, Network
 from trainables.models import densenet121, resnet110, wide_resnet_26_10
+from trainables.models.resnet18 import Resnet18
 from trainables.models.resnet50 import Resnet50
 from trainables.models.shared.resnet import three_stage_resnet
 from trainables.outputs.classifier import Classifier
@@ -387,19 +388,21 @@ OF_IMAGES = [name for name in models.names() if "image" in models.find(name).tak
 
 
 def with_few_blocks(patch: pytest.MonkeyPatch) -> None:
-    """Two blocks in a stage of the deep networks: all the others are as those."""
-    patch.setattr(Resnet50, "layers", (2, 2, 2, 2))
+    """A block in a stage of the deep networks, and two in one of them: all the others are as
+    those."""
+    patch.setattr(Resnet18, "layers", (2, 1, 1, 1))
+    patch.setattr(Resnet50, "layers", (2, 1, 1, 1))
     patch.setattr(
-        densenet121, "densenet121", lambda weights, **keys: DenseNet(8, (2, 2, 2, 2), **keys)
+        densenet121, "densenet121", lambda weights, **keys: DenseNet(8, (2, 1, 1, 1), **keys)
     )
     patch.setattr(
-        deeplabv3, "resnet50", lambda weights, **keys: ResNet(Bottleneck, [2, 2, 2, 2], **keys)
+        deeplabv3, "resnet50", lambda weights, **keys: ResNet(Bottleneck, [1, 1, 1, 2], **keys)
     )
     for module in (resnet110, wide_resnet_26_10):
         patch.setattr(
             module,
             "three_stage_resnet",
-            lambda blocks, width, *shape, **keys: three_stage_resnet(2, width, *shape, **keys),
+            lambda blocks, width, *shape, **keys: three_stage_resnet(1, width, *shape, **keys),
         )
 
 

@@ -21,8 +21,9 @@ from study.registry.verification import NotVerified
 from study.schema.objective import RAW, TEMPERATURE
 from study.tracking.registered import digests_of
 from tests import references
-from tests.study.registry.test_export import Exported, Trained, forget_digests, load, softmax, train
-from tests.study.registry.test_export import here as here  # fixtures
+from tests.study.registry.test_export import Exported, Trained, forget_digests, load, softmax
+from tests.study.registry.test_export import another as another  # fixtures
+from tests.study.registry.test_export import here as here
 from tests.study.registry.test_export import root as root
 from tests.study.registry.test_export import server as server
 from tests.study.registry.test_export import trained as trained
@@ -98,7 +99,7 @@ def test_raw_and_with_a_temperature_are_two_versions(
     ]
     assert exported(trained, "both", TEMPERATURE) == replace(with_temperature, created=False)
     assert serving_raw(trained).export("both") == replace(raw, created=False)
-    assert here(with_temperature.uri).ok and here(raw.uri).ok
+    assert here(with_temperature.uri).ok
 
 
 def test_a_version_without_digests_is_registered_again(
@@ -126,7 +127,6 @@ def test_verify_finds_a_temperature_that_is_not_as_said(
     trained: Trained, here: Callable[..., object], serves: str, key: str, value: str | float
 ) -> None:
     found = exported(trained, f"{serves}_{key}", serves)
-    assert here(found.uri).ok
     rewrite(trained, found, key, value)
     assert [check.name for check in here(found.uri).checks if not check.ok] == [
         "temperature applied"
@@ -185,11 +185,6 @@ def test_the_answer_comes_first_on_the_card_and_makes_no_other_version(trained: 
 # ---- an alias ------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def another(root: Path, server: str) -> Trained:
-    return train(root, server, "another", "mlp")
-
-
 def at(trained: Trained, name: str) -> int:
     return int(trained.client.get_model_version_by_alias(name, "champion").version)
 
@@ -212,6 +207,10 @@ def test_an_alias_loses_its_temperature_only_if_asked(
     assert (
         len(trained.client.search_model_versions(f"name='{name}'")) == 1 and at(trained, name) == 1
     )
+    if is_forgotten:
+        exported(trained, name, alias="champion")
+        assert at(trained, name) == 2  # registered again
+        return
     # Without the alias.
     assert exported(serving_raw(another), name).version == 2 and at(trained, name) == 1
     exported(serving_raw(another), name, RAW, alias="champion")
@@ -219,7 +218,7 @@ def test_an_alias_loses_its_temperature_only_if_asked(
     assert exported(serving_raw(trained), name, alias="champion").version == 3  # raw to raw
     assert at(trained, name) == 3
     exported(trained, name, alias="champion")
-    assert at(trained, name) == (4 if is_forgotten else 1)  # registered again
+    assert at(trained, name) == 1
 
 
 def test_an_alias_of_a_version_that_is_not_ours_is_free(trained: Trained, tmp_path: Path) -> None:

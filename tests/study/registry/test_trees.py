@@ -18,10 +18,10 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def storage(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A study of two trials, confirmed on test and other trees; its best is registered."""
+    """A study of a trial, confirmed on test and other trees; its best is registered."""
     root = tmp_path_factory.mktemp("storage")
-    write_negations(root / "bank", train=300, other=60)
-    write_negations(root / "other", train=80, filler="v")
+    write_negations(root / "bank", train=200, other=60)
+    write_negations(root / "other", train=40, filler="v")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CALSTUDY_CACHE", str(root / "cache"))
         spec = write_spec(
@@ -29,7 +29,7 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> Any:
             name="trees",
             data={"name": "tree_bank", "path": "bank"},
             model={"name": "tree_lstm", "width": 16, "memory": 16},
-            methods=["cross_entropy", "focal"],
+            methods=["focal"],
             optimizer={"name": "adagrad", "lr": 0.05},
             shift={"other": {"name": "tree_bank", "path": "other"}},
             trials=1,

@@ -15,6 +15,7 @@ from search_spaces import strict_yaml
 from study.cli import main
 from study.engine import run
 from study.store.journal import PatientJournal
+from study.store.ledger import open_storage
 from study.store.ledger_reader import LedgerReader
 from study.store.study import open_study
 from tests.study.store.mutations import change_value, mutated_lines
@@ -95,6 +96,16 @@ def test_a_whole_garbage_last_line_is_cut_before_the_first_append(
     before = open_study("small", str(storage)).records()
     log.write_bytes(whole + line)
     assert open_study("small", str(storage)).records() == before
+    assert log.read_bytes() == whole + line
+    open_storage(log.parent, None)
+    assert log.read_bytes() == whole and log.with_name("ledger.log.cut-1").read_bytes() == line
+    assert open_study("small", str(storage)).records() == before
+
+
+def test_a_run_says_once_what_it_cut(storage: Path, log: Path) -> None:
+    """It goes on, and what is cut later lies beside what was cut first."""
+    whole, line = log.read_bytes(), GARBAGE["noise"] + b"\n"
+    log.write_bytes(whole + line)
     assert said_of(storage, "status", "small")[0] == 0 and log.read_bytes() == whole + line
     code, said = said_of(storage, "run", storage / "small.yaml")
     kept = (
@@ -141,7 +152,7 @@ def test_a_good_ledger_is_read_once(storage: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_no_mutation_of_a_line_gives_a_traceback(storage: Path, log: Path) -> None:
-    """100 of them, by seed, are opened; a command is run on each tenth."""
+    """100 of them, by seed, are opened; a command is run on each twentieth."""
     whole, yaml = log.read_bytes(), log.with_name("study.yaml").read_bytes()
     refused = 0
     for seed in range(100):
@@ -149,8 +160,8 @@ def test_no_mutation_of_a_line_gives_a_traceback(storage: Path, log: Path) -> No
         refusal = opened(storage)
         assert "\n" not in refusal, (seed, refusal)
         refused += refusal != ""
-        if seed % 10 == 0:
-            words = one_of(storage, seed // 10)
+        if seed % 20 == 0:
+            words = one_of(storage, seed // 20)
             code, said = said_of(storage, *words)
             one_line = said.count("\n") == 1 or words[0] == "run"
             assert code in (0, 1) or (code == 2 and one_line), (seed, words, said)
@@ -268,7 +279,7 @@ def test_what_is_no_study_file_is_named(
 
 
 def test_no_mutation_of_study_yaml_gives_a_traceback(storage: Path, log: Path) -> None:
-    """60 of them, by seed, are opened; a command is run on each tenth."""
+    """60 of them, by seed, are opened; a command is run on each fifteenth."""
     file = log.with_name("study.yaml")
     text, refused = file.read_text(), 0
     for seed in range(60):
@@ -278,8 +289,8 @@ def test_no_mutation_of_study_yaml_gives_a_traceback(storage: Path, log: Path) -
         refusal = opened(storage)
         assert "\n" not in refusal, (seed, refusal)
         refused += refusal != ""
-        if seed % 10 == 0:
-            words = one_of(storage, seed // 10)
+        if seed % 15 == 0:
+            words = one_of(storage, seed // 15)
             code, said = said_of(storage, *words)
             assert code in (0, 1, 2), (seed, words, said)
     assert 12 < refused < 60

@@ -25,13 +25,9 @@ pytestmark = pytest.mark.slow
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`small` with its confirmation, and `other`, in one storage."""
     folder = tmp_path_factory.mktemp("storage")
-    for name in ("small", "other"):
-        here(
-            "run",
-            write_spec(folder / f"{name}.yaml", name=name, methods=["focal"], trials=3),
-            "--storage",
-            folder,
-        )
+    for name, trials in (("small", 3), ("other", 1)):
+        spec = write_spec(folder / f"{name}.yaml", name=name, methods=["focal"], trials=trials)
+        here("run", spec, "--storage", folder)
     here("confirm", "small", "--top", 1, "--seeds", 1, "--storage", folder)
     return folder
 
@@ -79,7 +75,7 @@ def test_a_study_goes_with_its_confirmation(storage: Path) -> None:
 
 def test_its_runs_in_mlflow_go_if_asked(storage: Path) -> None:
     here("delete", "small", "--yes", "--tracking-too", "--storage", storage)
-    assert active_runs(storage) == 4  # those of `other`: its own and three trials
+    assert active_runs(storage) == 2  # those of `other`: its own and its trial's
 
 
 @pytest.mark.parametrize("at", [0, 1, 3, 5])
@@ -118,9 +114,8 @@ def test_a_running_study_is_not_deleted(storage: Path) -> None:
 def test_a_ledger_elsewhere_loses_this_study_alone(tmp_path: Path) -> None:
     shared = str(tmp_path / "shared.log")
     for name in ("one", "two"):
-        spec = write_spec(
-            tmp_path / f"{name}.yaml", name=name, methods=["cross_entropy"], trials=1, ledger=shared
-        )
+        keys = {"methods": ["cross_entropy"], "trials": 1, "epochs": 1}
+        spec = write_spec(tmp_path / f"{name}.yaml", name=name, ledger=shared, **keys)
         here("run", spec, "--storage", tmp_path)
     here("delete", "one", "--yes", "--storage", tmp_path)
     assert audit(open_study("two", str(tmp_path)), embedded_tracking(tmp_path)).clean

@@ -177,7 +177,7 @@ def test_a_kill_while_labels_without_trials_are_made_anew(
 
 def test_the_openings_of_a_confirmation_are_not_begun_again(tmp_path: Path) -> None:
     """Nor its trials: `confirm` opens a ledger too."""
-    run_in(tmp_path, tmp_path / "mount" / "ledger.log")
+    run_in(tmp_path, tmp_path / "mount" / "ledger.log", methods=["cross_entropy"], trials=1)
     confirm = ("confirm", "small", "--top", 1, "--seeds", 1, "--storage", tmp_path)
     here(*confirm)
     assert open_study("small-confirm", str(tmp_path)).recorded.ledger_made is True
@@ -189,7 +189,7 @@ def test_the_openings_of_a_confirmation_are_not_begun_again(tmp_path: Path) -> N
 
 
 def test_a_study_whose_ledger_is_gone_can_be_deleted(tmp_path: Path) -> None:
-    run_in(tmp_path, tmp_path / "mount" / "ledger.log")
+    run_in(tmp_path, tmp_path / "mount" / "ledger.log", trials=1)
     shutil.rmtree(tmp_path / "mount")
     here("delete", "small", "--yes", "--storage", tmp_path)
     assert not (tmp_path / "small").exists() and not (tmp_path / "mount").exists()
@@ -240,7 +240,8 @@ def test_a_run_ends_with_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     spec = write_spec(
         tmp_path / "small.yaml",
         methods=["focal"],
-        trials=3,
+        trials=2,
+        epochs=1,
         ledger=str(tmp_path / "mount/ledger.log"),
     )
     said = here("run", spec, "--storage", tmp_path, check=1)
@@ -251,7 +252,7 @@ def test_a_run_ends_with_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (tmp_path / "away").rename(tmp_path / "mount")
     monkeypatch.undo()
     here("run", spec, "--storage", tmp_path)
-    assert here_json("status", "small", "--storage", tmp_path)["methods"]["focal"]["complete"] == 3
+    assert here_json("status", "small", "--storage", tmp_path)["methods"]["focal"]["complete"] == 2
 
 
 # ---- one journal under two names -----------------------------------------------------------------

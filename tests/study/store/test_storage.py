@@ -5,8 +5,7 @@ from pathlib import Path
 import click
 import pytest
 
-from study.cli import calstudy
-from tests.study.command_line import calstudy as started
+from study.cli import calstudy, main
 from tests.study.command_line import here, write_spec
 
 # What a command cannot do without, besides its SPEC or STUDY.
@@ -92,9 +91,10 @@ def test_a_url_next_to_a_study_named_by_its_folder(spec: Path, name: str) -> Non
     refused((name, folder, "--storage", "s3://bucket"), "--storage")
 
 
-@pytest.mark.slow
-def test_doctor_says_so_as_a_user_starts_it(spec: Path) -> None:
+def test_doctor_of_no_study_says_so(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It once said that all is well."""
-    done = started("doctor", "--storage", "s3://bucket/x", "--json", check=2)
-    assert done.stdout == "" and done.stderr.startswith("--storage: is a folder, not a URL")
-    assert done.stderr.count("\n") == 1
+    with pytest.raises(SystemExit) as ended:
+        main(["doctor", "--storage", "s3://bucket/x", "--json"])
+    shown = capsys.readouterr()
+    assert ended.value.code == 2 and shown.out == ""
+    assert shown.err.startswith("--storage: is a folder, not a URL") and shown.err.count("\n") == 1
