@@ -227,7 +227,7 @@ def test_a_study_without_a_file(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("in_this_process")
 def test_what_follows_a_run(tmp_path: Path) -> None:
-    study = Study.create(**keys(tmp_path, methods=["focal"])).run(trials=2)
+    study = Study.create(**keys(tmp_path, methods=["focal"], epochs=1)).run(trials=2)
     answer = study.answer(interval=90)
     assert answer.trial in study.trials().trial.tolist() and answer.taken is None
     assert repr(answer) == f"Answer({answer.sentences[0]!r})" and "90% intervals" in str(answer)

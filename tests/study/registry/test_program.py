@@ -429,20 +429,20 @@ def test_every_network_of_ours_is_taken_and_gives_the_same_for_any_number_of_ima
 
 
 def with_few_layers(patch: pytest.MonkeyPatch) -> None:
-    """Two layers or blocks where those of one kind follow each other."""
-    few = {"num_layers": 2, "hidden_dim": 96, "mlp_dim": 96}
+    """A layer or block of each kind."""
+    few = {"num_layers": 1, "hidden_dim": 96, "mlp_dim": 96}
     patch.setattr(
         vision_transformer, "VisionTransformer", lambda **keys: VisionTransformer(**keys | few)
     )
     whole, stages = regnet.RegNet, efficientnet._efficientnet_conf
 
     def shallow(blocks: Any, **keys: Any) -> nn.Module:
-        blocks.depths = [min(depth, 2) for depth in blocks.depths]
+        blocks.depths = [1, 2, 1, 1]
         return whole(blocks, **keys)
 
     patch.setattr(regnet, "RegNet", shallow)
     patch.setattr(
-        efficientnet, "_efficientnet_conf", lambda *of, **keys: (stages(*of, **keys)[0][:3], None)
+        efficientnet, "_efficientnet_conf", lambda *of, **keys: (stages(*of, **keys)[0][:2], None)
     )
 
 
