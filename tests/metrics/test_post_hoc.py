@@ -183,8 +183,8 @@ def test_some_of_them_have_two_minima() -> None:
         falls = np.diff(costs) < 0
         count += (falls[:-1] & ~falls[1:]).sum() + (not falls[0]) > 1
         if count == 3:
-            return
-    raise AssertionError(f"only {count}")
+            break
+    assert count == 3
 
 
 def test_sixty_right_samples_keep_their_doubt() -> None:
