@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,12 +31,21 @@ def predictions(seed: int, scale: float) -> Predictions:
 
 
 def study_of(
-    root: Path, name: str, seed: int, objectives: tuple[Objective, ...] = OBJECTIVES
+    root: Path,
+    name: str,
+    seed: int,
+    objectives: tuple[Objective, ...] = OBJECTIVES,
+    count: int = 1,
 ) -> StudyFolder:
-    found = [predictions(seed + number, 0.5 + 0.2 * number) for number in range(4)]
+    found = [predictions(seed + number, 0.5 + 0.2 * number) for number in range(count)]
     trials = {"cross_entropy": [(one.evaluate(), []) for one in found]}
     return made_study(
-        root, name, trials, objectives=objectives, predictions=lambda label, number: found[number]
+        root,
+        name,
+        trials,
+        objectives=objectives,
+        predictions=lambda label, number: found[number],
+        planned=4,
     )
 
 
@@ -49,7 +59,13 @@ def rewritten(study: StudyFolder, **recorded: object) -> StudyFolder:
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[StudyFolder, StudyFolder]:
     root = tmp_path_factory.mktemp("two")
-    return study_of(root, "one", 1), study_of(root, "other", 101)
+    return study_of(root, "one", 1, count=4), study_of(root, "other", 101, count=4)
+
+
+@pytest.fixture(scope="module")
+def compared(two: tuple[StudyFolder, StudyFolder]) -> Any:
+    """What the command prints of them to programs."""
+    return here_json("compare", "one", "other", "--storage", two[0].directory.parent)
 
 
 def points_of(study: StudyFolder) -> dict[tuple[str, str], tuple[float, float]]:
@@ -69,9 +85,10 @@ def dominant(points: dict[tuple[str, str], tuple[float, float]]) -> set[tuple[st
     }
 
 
-def test_the_fronts_are_those_of_brute_force(two: tuple[StudyFolder, StudyFolder]) -> None:
-    root = two[0].directory.parent
-    found = here_json("compare", "one", "other", "--storage", root)
+def test_the_fronts_are_those_of_brute_force(
+    two: tuple[StudyFolder, StudyFolder], compared: Any
+) -> None:
+    found = compared
     points = [points_of(study) for study in two]
     shown = {
         (side["name"], row["trial"]): row["on_front_of_both"]
@@ -84,10 +101,9 @@ def test_the_fronts_are_those_of_brute_force(two: tuple[StudyFolder, StudyFolder
 
 
 def test_the_two_models_differ_by_what_their_predictions_do(
-    two: tuple[StudyFolder, StudyFolder],
+    two: tuple[StudyFolder, StudyFolder], compared: Any
 ) -> None:
-    root = two[0].directory.parent
-    found = here_json("compare", "one", "other", "--storage", root)
+    found = compared
     values = []
     for study, side in zip(two, found["studies"], strict=True):
         of = stored_predictions(study, study.records().named(side["trial"], "trial"))

@@ -60,7 +60,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A storage with a finished study of four trials, and the file of weights beside it."""
     root = tmp_path_factory.mktemp("storage")
     file = written(root)
-    spec = write_spec(root / "small.yaml", model=frozen_model(file.name), trials=2, epochs=5)
+    spec = write_spec(root / "small.yaml", model=frozen_model(file.name), trials=2, epochs=2)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CALSTUDY_CACHE", str(root / "cache"))
         counted = Counted(patch)
@@ -148,7 +148,7 @@ def test_a_cache_that_is_not_what_the_network_gives_is_not_exported(
 
 
 def test_it_is_confirmed_on_images(root: Path, study: StudyFolder) -> None:
-    here("confirm", "small", "--seeds", 2, "--top", 1, "--storage", root)
+    here("confirm", "small", "--seeds", 1, "--top", 1, "--storage", root)
     confirmed = open_study("small-confirm", str(root))
     prepared = prepare(study.spec.data, 0)
 
@@ -168,7 +168,7 @@ def test_it_is_confirmed_on_images(root: Path, study: StudyFolder) -> None:
 
 def test_weights_may_move_but_not_change(root: Path, study: StudyFolder, tmp_path: Path) -> None:
     moved = shutil.copy(root / "weights-0.pth", tmp_path / "moved.pth")
-    keys: dict[str, Any] = {"trials": 2, "epochs": 5}
+    keys: dict[str, Any] = {"trials": 2, "epochs": 2}
     spec = write_spec(tmp_path / "small.yaml", model=frozen_model(moved), **keys)
     assert "nothing is left to train" in here("plan", spec, "--storage", root)
     other = written(tmp_path, 1)

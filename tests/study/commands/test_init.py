@@ -12,7 +12,7 @@ import shlex
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,8 @@ from study.commands.init import KINDS
 from study.machines.cluster_files import _minutes, kubernetes_name
 from study.machines.wheel import installed_wheel
 from tests.hosts import CHECKOUT
-from tests.study.command_line import calstudy, here
+from tests.study.command_line import here, here_apart
+from trainables.plugins import use_extensions
 
 STUDY = """
 name: my_study
@@ -47,6 +48,12 @@ class Mine(Method):
     def loss(self, logits, targets, progress):
         return cross_entropy_loss(logits, targets)
 '''
+
+
+@pytest.fixture(autouse=True)
+def own_names_only() -> Iterator[None]:
+    yield
+    use_extensions(None)
 
 
 @pytest.fixture
@@ -136,9 +143,10 @@ def test_a_rayjob_carries_the_study_and_runs_it(folder: Path) -> None:
     (methods / "linked.py").symlink_to("/etc/passwd")  # is not carried
     text = STUDY + "extensions: own\n"
     (folder / "mine.yaml").write_text(text)
-    done = calstudy("init", "kuberay", "mine.yaml", "--nodes", 3, "--gpus", 2, "--cpus", 16)
-    assert "'my_study' is no name in Kubernetes; the RayJob is 'my-study'." in done.stderr
-    assert done.stdout.splitlines()[-1] == "next: kubectl apply -f mine.rayjob.yaml"
+    words = ("init", "kuberay", "mine.yaml", "--nodes", 3, "--gpus", 2, "--cpus", 16)
+    shown, said = here_apart(*words)
+    assert "'my_study' is no name in Kubernetes; the RayJob is 'my-study'." in said
+    assert shown.splitlines()[-1] == "next: kubectl apply -f mine.rayjob.yaml"
     claim, configmap, job = yaml.safe_load_all((folder / "mine.rayjob.yaml").read_text())
     assert claim["kind"] == "PersistentVolumeClaim"
     cluster = job["spec"]["rayClusterSpec"]
@@ -413,6 +421,6 @@ def test_what_pods_cannot_see_is_refused(folder: Path) -> None:
     methods.mkdir(parents=True)
     (methods / "mine.py").write_text(MINE + "# long\n" * 200_000)
     (folder / "mine.yaml").write_text(STUDY + "extensions: own\n")
-    said = calstudy("init", "kuberay", "mine.yaml", check=2).stderr  # imports the method
+    said = refused("kuberay", "mine.yaml")
     assert said.startswith("extensions: with the study's file they have 1,400,")
     assert "a ConfigMap holds 1,048,576." in said

@@ -14,8 +14,10 @@ from study.store.ledger import Ledger, open_storage
 from study.store.study import open_study, record_facts, write_study_file
 from tests.study.command_line import here, interrupted_here, write_spec
 from tests.study.made import OBJECTIVES, asked, made_study
+from tests.study.made import unanswered as unanswered  # fixture
 from tests.study.trained import digits
 
+pytestmark = pytest.mark.usefixtures("unanswered")
 DONE = ({"accuracy": 0.9, "ece": 0.1}, [{"epoch": 1.0}])
 
 

@@ -9,9 +9,10 @@ import pytest
 import torch
 import yaml
 
-from study.engine import probe
+from study.engine import probe, run
 from study.store import place
 from study.store.study import record_facts
+from tests.study.analysis.test_prediction import MEASURED
 from tests.study.command_line import here, here_json, write_spec
 from tests.study.made import made_study
 from trainables.loading.cache import prepare
@@ -311,6 +312,8 @@ def test_less_room_than_predicted(
     `run` probes too, and refuses alike."""
     full = shutil.disk_usage(tmp_path)._replace(free=1000)
     monkeypatch.setattr(place.shutil, "disk_usage", lambda path: full)
+    for module in (probe, run):
+        monkeypatch.setattr(module, "probe", lambda *_, **__: {"cross_entropy": [(1.0, MEASURED)]})
     keys: dict[str, Any] = {"methods": ["cross_entropy"], "trials": 2, "epochs": 1}
     spec = write_spec(tmp_path / "small.yaml", **keys)
     shown = here("plan", spec, "--probe", "--storage", tmp_path, check=2)

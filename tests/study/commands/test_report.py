@@ -8,6 +8,7 @@ import pytest
 from optuna.distributions import FloatDistribution
 
 from study.cli import main
+from study.report import page_data
 from study.store.ledger import Ledger, open_storage
 from study.tracking import artifacts
 from tests.study.made import OBJECTIVES, asked, made_study, random_predictions
@@ -19,8 +20,8 @@ METRICS = {"accuracy": 0.9, "ece": 0.1}
 
 @pytest.fixture
 def storage(tmp_path, monkeypatch):
-    """`watched`: two methods of two trials; the second has one to do. Uploads are
-    counted, in `uploads`."""
+    """`watched`: two methods of two trials; the second has one to do. An upload says what is on
+    the page, which is written without its figures."""
     trials = {"focal": [(METRICS, []), (METRICS, [])], "mbls": [(METRICS, [])]}
     made_study(
         tmp_path,
@@ -32,6 +33,7 @@ def storage(tmp_path, monkeypatch):
     monkeypatch.setattr(
         artifacts, "try_to_log", lambda study, files, *_: f"uploaded {json.dumps(pages(tmp_path))}"
     )
+    monkeypatch.setattr(page_data, "drawings", lambda gallery: ([], []))
     return tmp_path
 
 

@@ -23,7 +23,10 @@ from study.store.study import StudyFolder, open_study, write_study_file
 from tests.shared import made_once
 from tests.study.command_line import here, here_json, interrupted_here, write_spec
 from tests.study.made import made_study
+from tests.study.made import unanswered as unanswered  # fixture
 from tests.study.trained import copy_of, digits
+
+pytestmark = pytest.mark.usefixtures("unanswered")
 
 
 def found(storage: Path) -> dict[str, object]:
@@ -44,17 +47,16 @@ def make_interrupted(folder: Path) -> None:
     spec.unlink()
 
 
-@pytest.mark.parametrize("given", ["small", "{folder}/small", "{folder}/small/study.yaml"])
-def test_it_goes_on_from_its_record_alone(
-    given: str, tmp_path: Path, whole: dict[str, object]
-) -> None:
+def test_it_goes_on_from_its_record_alone(tmp_path: Path, whole: dict[str, object]) -> None:
     copy_of(made_once("interrupted", make_interrupted), tmp_path)
     states = here_json("status", "small", "--storage", tmp_path)["methods"].values()
     assert sum(each["complete"] + each["excluded"] for each in states) == 1
-    shown = here("run", given.format(folder=tmp_path), "--storage", tmp_path)
+    shown = here("run", "small", "--storage", tmp_path)
     assert f"from the record in {tmp_path}/small" in shown
     assert found(tmp_path) == whole
     here("audit", "small", "--storage", tmp_path)
+    for given in (tmp_path / "small", tmp_path / "small" / "study.yaml"):
+        assert find_to_run(str(given), str(tmp_path)).directory == tmp_path / "small"
 
 
 def test_more_trials_and_the_tracking_of_its_last_run(tmp_path: Path) -> None:

@@ -7,9 +7,11 @@ import pytest
 
 from search_spaces import strict_yaml
 from tests.study.command_line import here, write_spec
+from tests.study.made import unanswered as unanswered  # fixture
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unanswered")
 def test_the_name_is_recorded_and_never_what_it_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

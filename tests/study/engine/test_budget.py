@@ -14,6 +14,7 @@ from study.schema.reading import spec_from_mapping
 from study.store.trials import TrialRecord, Trials
 from tests.study.analysis.test_prediction import MEASURED
 from tests.study.command_line import here, here_json, write_spec
+from tests.study.made import unanswered as unanswered  # fixture
 from trainables.training.learner import Learner
 from trainables.trial_probe import Cost
 
@@ -129,7 +130,7 @@ def test_a_budget_that_cannot_pay_the_defaults_is_refused(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("hourly")
+@pytest.mark.usefixtures("hourly", "unanswered")
 def test_a_budget_ends_a_run_in_order_and_a_raised_one_goes_on(tmp_path: Path) -> None:
     """Six trials of an hour are planned; five and a half pay for five."""
     spec = write_spec(tmp_path / "small.yaml", budget={"cpu_hours": 5.5})

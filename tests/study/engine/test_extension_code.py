@@ -13,12 +13,13 @@ from study.audit.audit import audit
 from study.store.ledger import Ledger
 from study.store.study import open_study
 from tests.study.command_line import here, write_spec
+from tests.study.made import unanswered as unanswered  # fixture
 from trainables.plugins import use_extensions
 from trainables.training.attempt import Attempt
 from trainables.training.device import NodeUnfit
 from trainables.training.trainable import CalibrationTrainable
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unanswered")]
 
 MINE = """
 from dataclasses import dataclass
@@ -151,18 +152,23 @@ def test_what_a_trial_imported_counts_and_what_is_no_python(tmp_path: Path, spec
     (ours / "data").mkdir()
     for name, text in (COUNTING | NOT_COUNTING).items():
         (ours / name).write_text(text)
-    spec = with_methods(tmp_path, "mine", "by_name", "cross_entropy")
-    here("run", spec, "--storage", tmp_path)
-    records = open_study("small", str(tmp_path)).records()
-    of = {record.label: record.extensions for record in records}
+    methods = ("other", "by_name", "cross_entropy")
+    here("run", with_methods(tmp_path, *methods), "--storage", tmp_path)
+    study = open_study("small", str(tmp_path))
+    of = {record.label: record.extensions for record in study.records()}
     assert of == {
-        "mine": digests({"methods/mine.py": MINE, "data/weights.json": "[1]"}),
+        "other": digests({"methods/other.py": OTHER, "data/weights.json": "[1]"}),
         "by_name": digests(COUNTING),
         "cross_entropy": {},
     }
-    for name in ("methods/unused.py", *NOT_COUNTING):
+    # Nor does a method of another name, even one that a file mentions which a trial has used.
+    for name in ("methods/mine.py", "methods/unused.py", *NOT_COUNTING):
         (ours / name).write_text((ours / name).read_text() + "# more\n")
+    spec = with_methods(tmp_path, *methods, trials=2)
     here("run", spec, "--storage", tmp_path)
+    first, second = study.records().of("by_name")
+    assert first.extensions == second.extensions == digests(COUNTING)
+    assert "clean" in here("audit", "small", "--storage", tmp_path)
     for name, text in COUNTING.items():
         (ours / name).write_text(f"{text}\n")
         refused = here("run", spec, "--storage", tmp_path, check=2)
@@ -174,20 +180,6 @@ def test_what_a_trial_imported_counts_and_what_is_no_python(tmp_path: Path, spec
 
 def digests(files: dict[str, str]) -> dict[str, str]:
     return {name: hashlib.sha256(text.encode()).hexdigest() for name, text in files.items()}
-
-
-def test_a_method_of_another_name_may_change(tmp_path: Path, spec: Path) -> None:
-    """Even one that a file mentions which a trial has used."""
-    ours, by_name = tmp_path / "ours", with_methods(tmp_path, "by_name")
-    (ours / "data").mkdir()
-    for name, text in COUNTING.items():
-        (ours / name).write_text(text)
-    here("run", by_name, "--storage", tmp_path)
-    edit(ours / "methods" / "mine.py")
-    here("run", with_methods(tmp_path, "by_name", trials=2), "--storage", tmp_path)
-    first, second = open_study("small", str(tmp_path)).records()
-    assert first.extensions == second.extensions == digests(COUNTING)
-    assert "clean" in here("audit", "small", "--storage", tmp_path)
 
 
 class Killed(BaseException):
@@ -294,7 +286,7 @@ def rewrite_recorded(storage: Path, change: Any) -> None:
 def test_the_audit_compares_what_is_recorded_and_counts_what_is_not(
     spec: Path, tmp_path: Path
 ) -> None:
-    here("run", with_methods(tmp_path, "mine", "cross_entropy", trials=3), "--storage", tmp_path)
+    here("run", with_methods(tmp_path, "mine", "cross_entropy", trials=2), "--storage", tmp_path)
 
     def check() -> Any:
         study = open_study("small", str(tmp_path))
@@ -304,7 +296,7 @@ def test_the_audit_compares_what_is_recorded_and_counts_what_is_not(
         return found
 
     found = check()
-    assert (found.counted, found.offenders, found.notes) == (3, [], [])
+    assert (found.counted, found.offenders, found.notes) == (2, [], [])
     edit(copy := tmp_path / "small" / "extensions" / "methods" / "mine.py")
     assert [offender.name for offender in check().offenders] == ["extensions/methods/mine.py"]
     copy.write_text(MINE)

@@ -20,6 +20,7 @@ from study.store.confirmed import can_confirm_itself
 from study.store.study import StudyFolder, open_study
 from tests.shared import made_once
 from tests.study.command_line import here, here_json, write_spec
+from tests.study.made import unanswered as unanswered  # fixture
 from tests.study.trained import copy_of
 from trainables.loading.cache import prepare
 
@@ -49,9 +50,12 @@ def trained(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A trained one, confirmed: only to read, or for what is refused."""
+    """A trained one, confirmed: only to read, or for what is refused. `shown`: what its answer was
+    before, and what the command printed."""
     storage = copy_of(made_once("fixed", make_trained), tmp_path_factory.mktemp("measured"))
-    here("confirm", "fixed", "--storage", storage)
+    before = here("answer", "fixed", "--storage", storage)
+    shown = here("confirm", "fixed", "--storage", storage)
+    (storage / "shown.json").write_text(json.dumps([before, shown]))
     return storage
 
 
@@ -72,22 +76,22 @@ def openings(storage: Path) -> int:
     return next(each.counted for each in audited(storage).checks if each.name == "openings")
 
 
-def attempts(storage: Path) -> set[str]:
-    return {str(found) for found in storage.glob("fixed/trials/*/*/attempt-*")}
+def attempts(storage: Path) -> set[Path]:
+    return {found.relative_to(storage) for found in storage.glob("fixed/trials/*/*/attempt-*")}
 
 
-def test_its_trials_are_measured_and_nothing_is_trained(trained: Path) -> None:
-    before = attempts(trained)
-    shown = here("confirm", "fixed", "--storage", trained)
+def test_its_trials_are_measured_and_nothing_is_trained(measured: Path) -> None:
+    before = attempts(made_once("fixed", make_trained))
+    _, shown = json.loads((measured / "shown.json").read_text())
     assert shown.startswith(
         "fixed: nothing is retrained; opens the sealed test split, once for each"
     )
     assert "the test split was opened for 4 models, once each" in shown
     assert "The study has no search: its own trials were measured" in shown
-    assert attempts(trained) == before and not (trained / "fixed-confirm").exists()
-    again = here("confirm", "fixed", "--storage", trained)
-    assert "was opened" not in again and openings(trained) == 4
-    report = audited(trained)
+    assert attempts(measured) == before and not (measured / "fixed-confirm").exists()
+    again = here("confirm", "fixed", "--storage", measured)
+    assert "was opened" not in again and openings(measured) == 4
+    report = audited(measured)
     assert (problems(report), report.planned, report.duplicated) == ([], 4, 0)
 
 
@@ -108,27 +112,27 @@ def test_what_it_measures_is_the_test_split(measured: Path) -> None:
             assert metrics["nll"] == pytest.approx(-logs[np.arange(len(labels)), labels].mean())
 
 
-def test_answer_report_trials_and_mlflow_read_it_as_a_confirmation(trained: Path) -> None:
-    before = here("answer", "fixed", "--storage", trained)
+def test_answer_report_trials_and_mlflow_read_it_as_a_confirmation(
+    measured: Path, tmp_path: Path
+) -> None:
+    before, _ = json.loads((measured / "shown.json").read_text())
     assert "measures these trials on the test split, without training" in before
-    here("confirm", "fixed", "--storage", trained)
-    said = here("answer", "fixed", "--storage", trained)
+    said = here("answer", "fixed", "--storage", measured)
     assert "sealed test images" in said and "2 seeds" in said and "for now" not in said
-    assert "**fixed**, test split" in here(
-        "report", "fixed", "--format", "md", "--storage", trained
-    )
-    here("report", "fixed", "--storage", trained)
-    page = (trained / "fixed" / "report.html").read_text()
+    few = ("--bootstrap", 100, "--storage", measured)
+    assert "**fixed**, test split" in here("report", "fixed", "--format", "md", *few)
+    here("report", "fixed", "--output", tmp_path / "page.html", *few)
+    page = (tmp_path / "page.html").read_text()
     assert '"itself":true' in page.replace(": ", ":")
-    here("trials", "fixed", "--csv", trained / "t.csv", "--storage", trained)
-    rows = list(csv.DictReader((trained / "t.csv").read_text().splitlines()))
+    here("trials", "fixed", "--csv", tmp_path / "t.csv", "--storage", measured)
+    rows = list(csv.DictReader((tmp_path / "t.csv").read_text().splitlines()))
     assert len(rows) == 4 and all(0 < float(row["test_accuracy"]) <= 1 for row in rows)
-    client = MlflowClient(f"sqlite:///{trained}/mlflow.db")
+    client = MlflowClient(f"sqlite:///{measured}/mlflow.db")
     (experiment,) = client.search_experiments(filter_string="name = 'fixed'")
     runs = client.search_runs([experiment.experiment_id])
     tested = [run for run in runs if "test/ece" in run.data.metrics]
     assert len(tested) == 4
-    here("export", "fixed", "--name", "fixed", "--storage", trained)
+    here("export", "fixed", "--name", "fixed", "--storage", measured)
     (version,) = client.search_model_versions("name = 'fixed'")
     assert "## Confirmation: 2 seeds of `" in version.description
     assert "| | validation | test |" in version.description
@@ -245,6 +249,7 @@ def test_others_are_retrained_as_before(tmp_path: Path, keys: dict[str, Any]) ->
     assert not opened(tmp_path).confirms_itself
 
 
+@pytest.mark.usefixtures("unanswered")
 def test_a_confirmation_begun_before_goes_on(
     trained: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -173,7 +173,8 @@ def test_constraints_and_guesses_reach_the_sampler(name: str) -> None:
     proposer = Proposer(spec, rules, [])
     for one in found:
         proposer.see(one)
-        proposer.proposal("focal", 3)  # the best so far is not the best later
+        if name == "tpe" or one.number == 3:  # GP takes a second
+            proposer.proposal("focal", 3)  # the best so far is not the best later
     proposer.see(record(6, {"method.gamma": 1.0, "optimizer.lr": 0.3}, {}, state="failed"))
     seed = seed_of(0, "sampler", "focal", 7) % 2**32
     by_hand: dict[str, Any] = {"tpe": TPESampler, "gp": GPSampler}
@@ -354,8 +355,8 @@ def test_a_constraint_that_no_default_meets_is_named_once(tmp_path: Path) -> Non
 
 def test_a_search_waits_for_what_is_worked_out(tmp_path: Path) -> None:
     """With no trial live, and until the last: else the run would end early."""
-    searched = Searched(tmp_path, slots=1, trials=8, sampler={"name": "gp"})
-    while sum(len(searched.ledger.records(label)) for label in searched.study.labels) < 16:
+    searched = Searched(tmp_path, slots=1, trials=6, sampler={"name": "gp"})
+    while sum(len(searched.ledger.records(label)) for label in searched.study.labels) < 12:
         given = searched.search.suggest("next")
         assert given != "FINISHED"
         if given is None:

@@ -13,11 +13,12 @@ from study.store.study import StudyFolder, open_study
 from study.tracking.reader import read_runs
 from tests.shared import made_once
 from tests.study.command_line import calstudy, here, here_json, write_spec
+from tests.study.made import unanswered as unanswered  # fixture
 from tests.study.trained import copy_of
 from trainables.plugins import use_extensions
 from trainables.training.attempt import Attempt
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unanswered")]
 
 FAULTY = """
 from dataclasses import dataclass
@@ -37,6 +38,10 @@ MENDED = FAULTY.replace("self.factor < 1.0", "self.factor < 0.0")
 
 class Killed(BaseException):
     pass
+
+
+def killed(*_: Any, **__: Any) -> None:
+    raise Killed
 
 
 @pytest.fixture(autouse=True)
@@ -143,17 +148,17 @@ def test_mended_code_completes_what_failed_in_its_place(spec: Path, tmp_path: Pa
     assert "clean" in here("audit", "small", "--storage", tmp_path)
 
 
-@pytest.mark.parametrize("at", ["one is in the ledger", "it trains", "its outcome is recorded"])
-def test_a_kill_is_gone_on_from(
-    at: str, failed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "moments", [["one is in the ledger", "it trains"], ["its outcome is recorded"]]
+)
+def test_kills_are_gone_on_from(
+    moments: list[str], failed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """One after another, each of a run that goes on from the one before."""
     spec = failed
     study = open_study("small", str(tmp_path))
     write_code(tmp_path, MENDED)
     retry, left = Ledger.retry, [1]
-
-    def killed(*_: Any, **__: Any) -> None:
-        raise Killed
 
     def once(*words: Any) -> Any:
         if not left:
@@ -166,12 +171,14 @@ def test_a_kill_is_gone_on_from(
         "it trains": (Attempt, "_advance", killed),
         "its outcome is recorded": (Ledger, "_close", killed),
     }
-    with monkeypatch.context() as patch:
-        patch.setattr(*at_fault[at])
-        with pytest.raises(Killed):
-            here("run", spec, "--storage", tmp_path, "--retry-failed")
-    assert states(study)[1][1] == "running"
-    here("audit", "small", "--storage", tmp_path)  # nothing but what is pending
+    for moment in moments:
+        with monkeypatch.context() as patch:
+            patch.setattr(*at_fault[moment])
+            with pytest.raises(Killed):
+                here("run", spec, "--storage", tmp_path, "--retry-failed")
+        assert states(study)[1][1] == "running"
+        report = audit(study, study.tracking(None))  # nothing but what is pending
+        assert not any(check.offenders for check in report.checks)
     here("run", spec, "--storage", tmp_path, "--retry-failed", "mine/0001")  # by the same name
     here("run", spec, "--storage", tmp_path, "--retry-failed")
     assert [state for _, state, _ in states(study)] == ["complete"] * 3
@@ -190,7 +197,6 @@ def test_a_retry_that_fails_is_retried_and_what_it_cost_counts(
             ("mine/0001", "failed", attempt),
             ("mine/0002", "failed", attempt),
         ]
-        check_counted_once(study)
         record = study.records().of("mine")[1]
         assert record.failed_seconds == pytest.approx(spent[1])
         spent[1] += record.seconds or 0.0
@@ -200,14 +206,16 @@ def test_a_retry_that_fails_is_retried_and_what_it_cost_counts(
     check_counted_once(study)
 
 
-def test_what_cannot_be_retried_is_refused_in_one_line(spec: Path, tmp_path: Path) -> None:
-    def refused(*words: object) -> str:
-        said = here("run", spec, "--storage", tmp_path, *words, check=2)
+def test_what_cannot_be_retried_is_refused_in_one_line(
+    failed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*words: object, storage: Path = tmp_path) -> str:
+        said = here("run", failed, "--storage", storage, *words, check=2)
         return " ".join(said.split())
 
-    assert "there is no trial 'mine/1'" in refused("--retry-failed", "mine/1")
-    assert not (tmp_path / "small").exists()
-    here("run", spec, "--storage", tmp_path)
+    none = tmp_path / "none"
+    assert "there is no trial 'mine/1'" in refused("--retry-failed", "mine/1", storage=none)
+    assert not (none / "small").exists()
     study = open_study("small", str(tmp_path))
     before = (study.directory / "ledger.log").read_bytes()
     assert refused("--retry-failed", "mine/7") == (
@@ -217,7 +225,9 @@ def test_what_cannot_be_retried_is_refused_in_one_line(spec: Path, tmp_path: Pat
         "--retry-failed: mine/0000 is complete. Remove it: only failed trials are retried."
     )
     assert "write --retry-failed too" in refused("mine/1")
-    here("confirm", "small", "--trial", "mine/0", "--seeds", 1, "--storage", tmp_path)
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(Ledger, "begin_attempt", killed)
+        here("confirm", "small", "--trial", "mine/0", "--seeds", 1, "--storage", tmp_path)
     assert "the confirmation of 'small' has begun, so no trial" in refused("--retry-failed")
     assert (study.directory / "ledger.log").read_bytes() == before
 
@@ -227,14 +237,14 @@ def test_a_running_trial_is_refused_and_keeps_its_code(
 ) -> None:
     advance, ended = Attempt._advance, []
 
-    def killed(self: Attempt, learner: Any) -> Any:
+    def killed_later(self: Attempt, learner: Any) -> Any:
         if len(ended) == 4:  # 0000 and 0001 of both methods
             raise Killed
         ended.append(self)
         return advance(self, learner)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Attempt, "_advance", killed)
+        patch.setattr(Attempt, "_advance", killed_later)
         with pytest.raises(Killed):
             here("run", spec, "--storage", tmp_path)
     words = ("run", spec, "--storage", tmp_path, "--retry-failed")

@@ -18,13 +18,15 @@ from study.schema.errors import SpecError
 from study.store.openings import OPENINGS, read_tested
 from study.store.study import open_study
 from tests.study.command_line import here, write_spec
-from tests.study.engine.test_confirm import refused, rows_of, search
+from tests.study.engine.test_confirm import TOLD, refused, rows_of, search
+from tests.study.made import unanswered as unanswered  # fixture
 from trainables.data.digits import Digits
 from trainables.loading.cache import load_split, prepare
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unanswered")]
 
 OWN = {"same": {"name": "digits"}}
+FOCAL = {"focal": TOLD["focal"]}
 
 
 @pytest.fixture(autouse=True)
@@ -89,7 +91,7 @@ def test_nothing_is_decoded_before_confirm(
 def test_confirm_refuses_before_it_trains_or_opens(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    search(tmp_path)
+    search(tmp_path, told=FOCAL)
     words = ("confirm", "small", "--trial", "focal/0001", "--seeds", 1, "--storage", tmp_path)
     for shift, said in (
         (OWN, "small-confirm: shift.same: is the study's own data"),
@@ -116,7 +118,7 @@ def test_confirm_refuses_before_it_trains_or_opens(
 def test_what_is_shared_is_dropped_and_counted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    search(tmp_path, shift=pack(tmp_path, 1000, 1))
+    search(tmp_path, told=FOCAL, shift=pack(tmp_path, 1000, 1))
     words = ("confirm", "small", "--trial", "focal/0001", "--seeds", 1, "--storage", tmp_path)
     assert "shift: noise, 999 samples, 1 dropped: also in train or validation" in " ".join(
         here(*words).split()

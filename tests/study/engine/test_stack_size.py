@@ -12,12 +12,14 @@ from search_spaces import strict_yaml
 from study.answer.confirmation import results_of
 from study.engine import probe, run, stack_size
 from study.engine.candidates import Asked, confirming_spec
+from study.engine.search import LedgerSearch
 from study.engine.stack_size import Stacks, stacks_of
 from study.schema.errors import SpecError
 from study.store.recorded import Stacked
 from study.store.study import open_directory, record_facts, write_study_file
+from tests.study import command_line
 from tests.study.command_line import here, here_json, write_spec
-from tests.study.made import made_study
+from tests.study.made import Places, made_study
 from tests.study.schema.specs import small
 from trainables.loading.cache import Prepared, prepare
 
@@ -108,6 +110,10 @@ def recorded(study: Path) -> tuple[Any, Any]:
     return plain.get("stack"), plain["meaning"]["stack"]
 
 
+def begun(study: Any, ledger: Any, listeners: list[Any], *engine: Any) -> None:
+    assert isinstance(LedgerSearch(study, ledger, listeners, Places(1)).suggest("one"), dict)
+
+
 @pytest.mark.parametrize(
     ("first", "then", "said"),
     [
@@ -121,11 +127,14 @@ def recorded(study: Path) -> tuple[Any, Any]:
 def test_it_is_decided_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: Any, then: Any, said: str
 ) -> None:
-    """On another machine the study goes on as it began, and another number is another study."""
+    """On another machine the study goes on as it began, and another number is another study:
+    one trial that has begun is enough for that."""
+    if said:
+        monkeypatch.setattr(command_line, "trained_here", begun)
     keys = {"methods": ["focal", "brier"], "epochs": 1, "trials": 2, "sampler": {"pending": 8}}
     monkeypatch.setattr(run, "slots_here", lambda spec, cpus: 1)
     spec = write_spec(tmp_path / "small.yaml", **{**keys, "trials": 4, **first})
-    here("run", spec, "--storage", tmp_path)
+    here("run", spec, "--storage", tmp_path, check=None if said else 0)
     was = recorded(tmp_path / "small")
     expected: Any = first.get("stack", 8)
     slots = {} if first else {"slots": 1}
