@@ -195,5 +195,5 @@ def random_predictions(seed: int, samples: int = 287, scale: float = 3.0) -> Pre
 @pytest.fixture
 def unanswered(monkeypatch: pytest.MonkeyPatch) -> None:
     """`run` and `confirm` end without the study's answer, whose intervals take longer than a few
-    small trials: for tests of something else."""
+    small trials: for tests of something else. Make no study of `made_once` under it."""
     monkeypatch.setattr(answer, "conclude", lambda *given: True)

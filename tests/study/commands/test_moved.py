@@ -17,7 +17,6 @@ from tests.study.made import OBJECTIVES, asked, made_study
 from tests.study.made import unanswered as unanswered  # fixture
 from tests.study.trained import digits
 
-pytestmark = pytest.mark.usefixtures("unanswered")
 DONE = ({"accuracy": 0.9, "ece": 0.1}, [{"epoch": 1.0}])
 
 
@@ -163,6 +162,7 @@ def test_another_study_in_the_place_of_the_original_is_left_alone(tmp_path: Path
     assert (old / "study.yaml").read_bytes() == before
 
 
+@pytest.mark.usefixtures("unanswered")
 def test_a_ledger_elsewhere_goes_with_the_copy_that_went_on(tmp_path: Path) -> None:
     """The original was on a disk that is away, and comes back: it shares the ledger."""
     ledger = tmp_path / "ledgers" / "small.log"
@@ -182,6 +182,7 @@ def test_a_ledger_elsewhere_goes_with_the_copy_that_went_on(tmp_path: Path) -> N
     here("audit", new)
 
 
+@pytest.mark.usefixtures("unanswered")
 def test_killed_while_it_is_moved_no_folder_goes_on_until_it_is_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,12 +13,11 @@ from study.store.study import StudyFolder, open_study
 from study.tracking.reader import read_runs
 from tests.shared import made_once
 from tests.study.command_line import calstudy, here, here_json, write_spec
-from tests.study.made import unanswered as unanswered  # fixture
 from tests.study.trained import copy_of
 from trainables.plugins import use_extensions
 from trainables.training.attempt import Attempt
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unanswered")]
+pytestmark = pytest.mark.slow
 
 FAULTY = """
 from dataclasses import dataclass
