@@ -66,8 +66,9 @@ def _keys(schema: Schema) -> str:
     """Every key of a study file; those inside a mapping as `optimizer.lr`."""
     rows = [*_rows(schema, "", set(schema["required"]))]
     return (
-        "# Look up a key of a study\n\n`calstudy plan --schema` prints the JSON schema, with which an editor"
-        " completes and checks them.\n\n" + _table(("key", "type", "default", "meaning"), rows)
+        "# Look up a key of a study\n\n`calstudy plan --schema` prints the JSON schema, with which"
+        " an editor completes and checks them.\n\n"
+        + _table(("key", "type", "default", "meaning"), rows)
     )
 
 
