@@ -26,7 +26,8 @@ class Retry:
     names: tuple[str, ...] = ()
 
     def chosen(self, records: Trials) -> list[TrialRecord]:
-        """The failed trials that are to be retried. One whose retry was begun goes on by itself.
+        """The failed trials that are to be retried. One whose retry was begun goes on by itself, and
+        one whose retry did not fail is done: the same command may be given again.
 
         Raises SpecError for a name of no trial, or of one that has not failed.
         """
@@ -40,7 +41,7 @@ class Retry:
             if record is None:
                 mend = nearest(name, [one.name for one in failed])
                 raise SpecError(OPTION, "", f"there is no trial '{name}'", mend)
-            if record.is_open and record.is_retry:
+            if record.is_retry and record.state != "failed":
                 continue
             if record.state != "failed":
                 state = WORDS.get(record.state, record.state)

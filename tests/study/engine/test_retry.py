@@ -181,6 +181,9 @@ def test_kills_are_gone_on_from(
     here("run", spec, "--storage", tmp_path, "--retry-failed", "mine/0001")  # by the same name
     here("run", spec, "--storage", tmp_path, "--retry-failed")
     assert [state for _, state, _ in states(study)] == ["complete"] * 3
+    # Who was killed after the last outcome gives the same command again.
+    said = here("run", spec, "--storage", tmp_path, "--retry-failed", "mine/0001")
+    assert "retry: no failed trial is left." in said
     check_counted_once(study)
 
 
