@@ -66,7 +66,9 @@ def file_of(folder: Path) -> Path:
 
 # Of pytest's plugins those that would change this process for good, or take long to start.
 WITHOUT = [
-    word for name in ("cacheprovider", "anyio", "faulthandler") for word in ("-p", f"no:{name}")
+    word
+    for name in ("cacheprovider", "anyio", "faulthandler", "unraisableexception", "logging")
+    for word in ("-p", f"no:{name}")
 ]
 BESIDE = ("--numprocesses", "2", "--dist", "loadfile")
 

@@ -13,7 +13,7 @@ from study.schema.uris import embedded_tracking
 from tests.data.tree_files import write_negations
 from tests.study.command_line import here, here_json, write_spec
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.platform]
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,6 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> Any:
         yield root
 
 
-@pytest.mark.platform
 def test_the_registered_graph_gives_what_was_measured(storage: Path) -> None:
     uri = embedded_tracking(storage)
     folder = Path(MlflowClient(uri, uri).get_model_version_download_uri("trees", "1"))
