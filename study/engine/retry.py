@@ -26,8 +26,8 @@ class Retry:
     names: tuple[str, ...] = ()
 
     def chosen(self, records: Trials) -> list[TrialRecord]:
-        """The failed trials that are to be retried. One whose retry was begun goes on by itself, and
-        one whose retry did not fail is done: the same command may be given again.
+        """The failed trials that are to be retried. One whose retry has begun goes on by
+        itself; one whose retry did not fail is done: the same command may be given again.
 
         Raises SpecError for a name of no trial, or of one that has not failed.
         """
